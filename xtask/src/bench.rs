@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         BENCHES.join(" and ")
     );
     setup::run()?;
-    // The load that benchmarks put on the machine is a program of its own.
+    // The load that benchmarks put on the machine is a separate program.
     let mut cargo = sh::cargo();
     cargo.arg("build").args(SELECTED);
     sh::check(cargo.args(["--example", "load"]))?;

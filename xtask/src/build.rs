@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// Another target triple, such as aarch64-unknown-linux-musl (static)
     #[arg(long, value_name = "TRIPLE")]
     pub(crate) target: Option<String>,
-    /// As it is handed out: small and stripped
+    /// The build that is released: small and stripped
     #[arg(skip)]
     dist: bool,
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{deps, layers, paths, setup, sh, stages::Stages, vm::Arch};
 
-/// The target of the tests, so that the eBPF programs are built once for both.
+/// The target of the tests, so that the eBPF programs are built once for checks and tests.
 const TARGET: [&str; 2] = ["--target", Arch::HOST.triple()];
 
 pub(crate) fn run() -> Result<()> {

@@ -1,4 +1,5 @@
-//! Debian packages that verbs need on this machine: finds missing ones and installs them.
+//! Debian packages that xtask's commands need on this machine: finds missing ones and installs
+//! them.
 
 use std::{env, fs, path::Path};
 
@@ -12,10 +13,10 @@ pub(crate) type PackagedFile = (&'static str, &'static str);
 /// The packages of `tools` that lack their file on this machine.
 pub(crate) fn missing(tools: &[PackagedFile]) -> Vec<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = |file: &str| {
+    let is_installed = |file: &str| {
         Path::new(file).exists() || env::split_paths(&path).any(|dir| dir.join(file).exists())
     };
-    let missing = tools.iter().filter(|(_, file)| !found(file));
+    let missing = tools.iter().filter(|(_, file)| !is_installed(file));
     missing.map(|(package, _)| *package).collect()
 }
 

@@ -69,11 +69,11 @@ pub(crate) fn tests(pmuscope: &Path) -> Result<Option<TestCounts>> {
             last[1] = line;
         }
     }
-    let ended = tests.wait()?;
+    let status = tests.wait()?;
     let counts = counts(&last);
     ensure!(
-        ended.success() || counts.is_some_and(|counts| counts.failed > 0),
-        "the tests ended with {ended}"
+        status.success() || counts.is_some_and(|counts| counts.failed > 0),
+        "the tests ended with {status}"
     );
     Ok(counts)
 }

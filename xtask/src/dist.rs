@@ -167,7 +167,7 @@ fn check() -> Result<()> {
     Ok(())
 }
 
-/// Checks that a program is static: the ELF header of another names an interpreter.
+/// Checks that a program is static: the first bytes of a dynamic one name an interpreter.
 fn check_static(binary: &[u8]) -> Result<()> {
     ensure!(binary.starts_with(b"\x7fELF"), "is no program");
     let interpreters = [&b"/ld-musl-"[..], b"/ld-linux"];

@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
     let pmuscope = || probe_user(["--bin", "pmuscope"]);
     let deploy = sh::root().join("deploy");
     let man = deploy.join("man");
-    // Pages of earlier verbs go.
+    // Removes pages of commands that no longer exist.
     fs::remove_dir_all(&man).with_context(|| format!("cannot empty {}", man.display()))?;
     sh::check(pmuscope().args(["man", "--directory"]).arg(&man))
         .context("cannot write the manual")?;

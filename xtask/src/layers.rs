@@ -1,5 +1,5 @@
 //! Checks the layers of probe-user: a module names only modules before it in one order, so that
-//! none depend on each other.
+//! there are no cycles.
 
 use std::{
     collections::BTreeSet,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_binary_names_what_it_wants() {
+    fn lib_rs_and_the_binary_may_name_all_modules() {
         assert_eq!(module_of(Path::new("bin/pmuscope/main.rs")), None);
         assert_eq!(module_of(Path::new("lib.rs")), None);
         let module = module_of(Path::new("plan/capacity/broken_counters.rs"));

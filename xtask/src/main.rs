@@ -109,7 +109,7 @@ mod tests {
 
     /// Otherwise clap checks the declaration of a verb only when that verb runs.
     #[test]
-    fn every_verb_is_declared_right() {
+    fn the_declarations_of_all_verbs_are_valid() {
         super::Args::command().debug_assert();
     }
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask mutants`: mutation testing of probe-user with cargo-mutants. Only tests that need
-//! no kernel and no guest count: unit tests, tests of the binary's verbs on files, and replays of
-//! recordings.
+//! no kernel and no guest count: unit tests, tests of the binary's commands on files, and replays
+//! of recordings.
 
 use std::{fs, path::PathBuf};
 

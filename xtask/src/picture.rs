@@ -18,7 +18,7 @@ use crate::{build, debian, demo::recording, sh};
 
 mod svg;
 
-/// What it writes, in the workspace.
+/// The path of the picture in the workspace.
 const PICTURE: &str = "docs/picture.svg";
 
 /// Size of the terminals.
@@ -28,13 +28,12 @@ const LINES: NonZero<u16> = NonZero::new(24).unwrap();
 /// Size of the browser's window.
 const PAGE: [u32; 2] = [1000, 1340];
 
-/// What `stat` shows: a window of the time in which the batch job runs, with metrics that fit one
-/// table.
+/// Options of `stat`: metrics that fit one table, and a window in which the batch job runs.
 const STAT: &str = "--metric ipc,cpu_wait_ratio,cmem_read_bandwidth";
 const WINDOW: &str = "--from 3.6s --to 4.5s --quiet";
 
-/// Keys for `top`, each pressed when the screen shows what is before it: a pause while the batch
-/// job runs.
+/// Keys for `top`, each pressed when the screen shows the text before it. They pause `top` while
+/// the batch job runs, and then end it.
 const KEYS: &[(&str, &[u8])] = &[("after 4.855 s", b"p"), ("paused", b"q")];
 
 pub(crate) fn run() -> Result<()> {
@@ -118,7 +117,7 @@ fn page(binary: &Path) -> Result<String> {
     sh::check(
         Command::new("chromium")
             .args(["--headless", "--no-sandbox", "--hide-scrollbars"])
-            // Its plots are drawn when the page is laid out.
+            // The page draws its plots only after its layout.
             .arg("--virtual-time-budget=5000")
             .arg(format!("--window-size={width},{height}"))
             .arg(format!("--screenshot={}", picture.display()))

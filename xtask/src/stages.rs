@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stages_run_whatever_fails_and_the_failed_are_named() {
+    fn all_stages_run_and_failed_ones_are_named() {
         let ran = Stages::run(|stages| {
             let built: Option<()> = stages.stage("build", || Err(anyhow!("no disk\nmore")));
             assert!(built.is_none());

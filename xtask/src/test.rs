@@ -50,8 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         set_up(stages, PEERS)?;
         let filter = args.filter.as_deref();
         if args.beside {
-            // The load comes last: the build for the image leaves an optimised one, without names
-            // of its functions, and cargo builds no examples for a selected test.
+            // Builds the load last: the build for the image leaves an optimised load without
+            // function names, and cargo builds no examples for a selected test.
             let built = stages.stage("image and load", || Ok((image(filter)?, load()?)));
             if let Some((image, load)) = built {
                 stages.tests("host tests", || {

@@ -89,21 +89,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Err(reason) = can_run() {
         bail!(reason);
     }
-    let mut made = None;
+    let mut prepared = None;
     Stages::run(|stages| {
         set_up(stages, TOOLS)?;
         let (kernels, binaries) = guests.build(stages);
         let Some(kernels) = kernels else {
             return Ok(());
         };
-        let (kernels, binaries) = made.insert((kernels, binaries));
+        let (kernels, binaries) = prepared.insert((kernels, binaries));
         if args.shell {
             return Ok(());
         }
         guests.run(stages, kernels, binaries);
         Ok(())
     })?;
-    match &made {
+    match &prepared {
         Some((kernels, binaries)) if args.shell => {
             let rig = Rig::new(kernels, binaries)?;
             let boot = guests.boots[0];
@@ -157,8 +157,8 @@ impl<'a> Guests<'a> {
         })
     }
 
-    /// Boots the guests that have binaries, as one stage. As many run at a time as this machine has
-    /// CPUs.
+    /// Boots the guests that have binaries, as one stage. Runs as many at a time as this machine
+    /// has CPUs.
     pub(crate) fn run(
         &self,
         stages: &Stages,

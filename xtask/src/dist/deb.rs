@@ -82,11 +82,11 @@ fn data(binary: &[u8]) -> Result<Vec<Entry>> {
         copyright,
     ));
 
-    let above = |path: &str| -> Vec<String> {
+    let parents = |path: &str| -> Vec<String> {
         let slashes = path.match_indices('/');
         slashes.map(|(at, _)| path[..at].to_owned()).collect()
     };
-    let directories: BTreeSet<_> = files.iter().flat_map(|file| above(&file.path)).collect();
+    let directories: BTreeSet<_> = files.iter().flat_map(|file| parents(&file.path)).collect();
     let mut entries: Vec<_> = directories.into_iter().map(Entry::directory).collect();
     entries.extend(files);
     Ok(entries)

@@ -8,7 +8,7 @@ use tar::{Builder, EntryType, Header};
 
 /// A file or directory of an archive.
 pub(super) struct Entry {
-    /// Without a slash in front.
+    /// Without a leading slash.
     pub(super) path: String,
     mode: u32,
     /// None for a directory.

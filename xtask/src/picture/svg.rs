@@ -37,7 +37,7 @@ impl Svg {
         }
     }
 
-    /// Adds what a verb shows on a terminal.
+    /// Adds what a command shows on a terminal.
     pub(super) fn add_terminal(&mut self, verb: &str, terminal: &Parser) {
         let screen = terminal.screen();
         let (lines, columns) = screen.size();

@@ -66,10 +66,10 @@ impl<'a> Fleet<'a> {
         loop {
             let next = self.state().waiting.pop();
             let Some(boot) = next else { return };
-            let ended = self.run(boot);
+            let result = self.run(boot);
             let mut state = self.state();
-            match (ended, &mut state.totals) {
-                (Ok(more), Ok(totals)) => totals.add(more),
+            match (result, &mut state.totals) {
+                (Ok(guest_totals), Ok(totals)) => totals.add(guest_totals),
                 (Ok(_), Err(_)) => {}
                 (Err(error), _) => {
                     state.waiting.clear();

@@ -27,10 +27,10 @@ pub(super) const UEFI: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
 /// The longest time of a boot. It takes about 4 s on an idle machine, but other work may share the
 /// cores.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// The longest time of one test in CI. The longest takes two minutes, and three where other work
+/// The longest time of one test in CI. The slowest test takes two minutes, and three if other work
 /// shares the cores.
 const TEST_LIMIT: Duration = Duration::from_secs(600);
-/// The same with `--all`, where tests of rare events run longer.
+/// The longest time of one test with `--all`, where tests of rare events run longer.
 const TEST_LIMIT_OF_ALL: Duration = Duration::from_secs(3600);
 
 /// The longest time of one test, by this machine's clock.

@@ -32,7 +32,7 @@ impl Initramfs {
 
     /// Completes the archive and writes it.
     pub(super) fn write(mut self, to: &Path) -> Result<()> {
-        // The kernel opens it for PID 1 before anything is mounted.
+        // The kernel opens the console for PID 1 before anything is mounted.
         self.parents("/dev/console");
         self.entry("/dev/console", CHARACTER_DEVICE, (5, 1), &[]);
         self.entry("/TRAILER!!!", 0, (0, 0), &[]);

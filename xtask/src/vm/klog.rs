@@ -49,8 +49,8 @@ fn first_fault(log: &[String], known: &[KnownFault]) -> Option<usize> {
             }
             last = Some(at);
         }
-        let of_last = last.is_some_and(|last| at - last < LINES_BEFORE_TRACE);
-        if line.to_ascii_lowercase().contains(TRACE) && !of_last {
+        let belongs_to_last = last.is_some_and(|last| at - last < LINES_BEFORE_TRACE);
+        if line.to_ascii_lowercase().contains(TRACE) && !belongs_to_last {
             return Some(at);
         }
     }
@@ -93,7 +93,7 @@ kernel: [   63.288553] process 230 (load) no longer affine to cpu1";
     }
 
     #[test]
-    fn a_known_warning_is_none_and_its_trace_belongs_to_it() {
+    fn a_known_warning_and_its_call_trace_are_no_fault() {
         let known = [KnownFault {
             text: "perf_pmu_register",
             reason: "a test",
@@ -115,7 +115,7 @@ kernel: [   63.288553] process 230 (load) no longer affine to cpu1";
 
     /// Messages of Linux 6.1 and 6.12.
     #[test]
-    fn every_kind_is_found() {
+    fn every_kind_of_fault_is_found() {
         let kinds = [
             "WARNING: possible circular locking dependency detected",
             "WARNING: suspicious RCU usage",

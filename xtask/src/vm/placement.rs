@@ -30,8 +30,8 @@ pub(super) enum Needs {
     /// Two CPUs, and a clock that follows the host: recorders have to keep up with samples, and
     /// host tests need real time.
     RunningClock,
-    /// Two CPUs, and the test PMU as the only core PMU. Comparisons with a clock are exact if it
-    /// counts instructions, else they have a wide bound.
+    /// Two CPUs, and the test PMU as the only core PMU. Comparisons with a clock are exact if the
+    /// clock counts instructions, else they have a wide bound.
     TestPmusAlone,
     /// As [`Needs::TestPmusAlone`], with a clock that counts instructions, on arm64.
     ExactArm,
@@ -61,7 +61,7 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::Nothing,
         tests: &["smoke::"],
     },
-    // The same in guests of other groups.
+    // The same tests in the guests of other groups.
     Group {
         binary: "vm",
         runs: Runs::In(&[
@@ -219,9 +219,9 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::CountedInstructions,
         tests: &["capacity::", "icount::"],
     },
-    // Host tests that depend on the kernel. Tests that compare with clocks are left out, since
-    // emulation slows those (the test PMU has the exact truth), and tests that need programs which
-    // guests lack.
+    // Host tests that depend on the kernel. Left out are tests that compare with clocks, which
+    // emulation slows (the test PMU has exact counts), and tests that need programs that guests
+    // lack.
     Group {
         binary: "host",
         runs: Runs::Ends(Arch::Arm64),

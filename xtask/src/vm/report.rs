@@ -134,9 +134,9 @@ impl<'a> Report<'a> {
     }
 
     fn mark(&mut self, mark: &str) -> Vec<String> {
-        let (verb, rest) = mark.split_once(' ').unwrap_or((mark, ""));
+        let (kind, rest) = mark.split_once(' ').unwrap_or((mark, ""));
         let name = rest.split_once(' ').map_or(rest, |(_binary, name)| name);
-        match verb {
+        match kind {
             "plan" => {
                 self.plan.push_back(name.to_string());
                 self.planned += 1;

@@ -80,8 +80,8 @@ fn locked(directory: &Path) -> Result<File> {
 pub(crate) struct Rig<'a> {
     kernels: &'a Kernels,
     binaries: &'a BTreeMap<Arch, Binaries>,
-    /// Copies without symbols. With them guests boot faster, and tests that name the functions of
-    /// all processes read less. The load keeps its symbols.
+    /// Binaries without symbols: guests boot faster, and tests that name the functions of all
+    /// processes read less. The load keeps its symbols.
     stripped: BTreeMap<(Arch, &'static str), PathBuf>,
     /// The directory of the root file systems.
     directory: PathBuf,
@@ -217,7 +217,7 @@ fn environment(boot: &Boot, kernel: &Kernel, task: GuestTask<'_>) -> String {
         GuestTask::Shell => (true, false),
     };
     let set = |flag| if flag { "1" } else { "" };
-    // By then all threads can be printed before the limit.
+    // Leaves a minute to print all threads before the limit.
     let hang_after = guest::test_limit(all) - Duration::from_secs(60);
     [
         ("PMUSCOPE_VM_BOOT", boot.name),
@@ -227,7 +227,7 @@ fn environment(boot: &Boot, kernel: &Kernel, task: GuestTask<'_>) -> String {
         ("PMUSCOPE_VM_APPEND", boot.append),
         ("PMUSCOPE_VM_CLOCK", clock),
         ("PMUSCOPE_VM_ICOUNT", icount.as_deref().unwrap_or_default()),
-        // QEMU emulates no x86 counters; the kernel still registers `cpu` on some versions.
+        // QEMU emulates no x86 counters, although some kernel versions register the PMU `cpu`.
         ("PMUSCOPE_VM_PMU", set(boot.arch == Arch::Arm64 && boot.pmu)),
         ("PMUSCOPE_VM_CONTROLLERS", set(boot.controllers)),
         ("PMUSCOPE_VM_ALL", set(all)),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::stages::TestCounts;
 
-/// Failures of a guest whose names are in its last line.
+/// Number of failures that the last line of a guest names.
 const LISTED: usize = 8;
 
 /// A failed test with its guest, and the last lines of its output.
@@ -25,11 +25,11 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    pub(super) fn add(&mut self, more: Self) {
-        self.passed += more.passed;
-        self.failed.extend(more.failed);
-        self.skipped += more.skipped;
-        self.unchanged += more.unchanged;
+    pub(super) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped += other.skipped;
+        self.unchanged += other.unchanged;
     }
 
     /// The numbers for a stage's result.
@@ -61,14 +61,14 @@ impl fmt::Display for Totals {
                 writeln!(f, "{line}")?;
             }
         }
-        // Last, since whoever reads a long log begins at its end.
+        // Printed last, since readers of a long log begin at its end.
         for failures in failed.chunk_by(|a, b| a.guest == b.guest) {
             let names: Vec<_> = failures.iter().map(|it| it.what.as_str()).collect();
             let listed = names[..names.len().min(LISTED)].join(", ");
             write!(f, "failed in {}: {listed}", failures[0].guest)?;
             match names.len().saturating_sub(LISTED) {
                 0 => writeln!(f)?,
-                more => writeln!(f, ", and {more} more")?,
+                rest => writeln!(f, ", and {rest} more")?,
             }
         }
         write!(f, "{passed} passed, {} failed", failed.len())?;

@@ -11,10 +11,10 @@ fn tests_of(binary: &str) -> Vec<String> {
         .join(binary);
     let mut found = Vec::new();
     let mut folders = vec![(folder, String::new())];
-    while let Some((folder, above)) = folders.pop() {
+    while let Some((folder, parent)) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let module = format!("{above}{}::", path.file_stem().unwrap().to_string_lossy());
+            let module = format!("{parent}{}::", path.file_stem().unwrap().to_string_lossy());
             if path.is_dir() {
                 folders.push((path, module));
                 continue;
@@ -60,7 +60,7 @@ fn every_prefix_selects_a_test() {
 
 /// An emulated test takes some seconds, and CI has a quarter of an hour for everything.
 #[test]
-fn ci_runs_a_test_only_where_it_covers_something_new() {
+fn the_number_of_runs_in_ci_is_bounded() {
     let tests = tests_of("vm");
     let runs: usize = (tests.iter())
         .map(|test| guests_of("vm", test, false).len())
@@ -70,7 +70,7 @@ fn ci_runs_a_test_only_where_it_covers_something_new() {
 }
 
 #[test]
-fn a_group_names_guests_of_ci_that_have_what_it_needs() {
+fn guests_of_ci_meet_the_needs_of_their_groups() {
     for group in GROUPS {
         let guests: Vec<_> = BOOTS
             .iter()
@@ -91,14 +91,14 @@ fn a_group_names_guests_of_ci_that_have_what_it_needs() {
 }
 
 #[test]
-fn ends_are_the_oldest_and_the_newest() {
+fn ends_are_the_oldest_and_the_newest_kernel() {
     let spe = guests_of("vm", "spe_losses::x", false);
     assert_eq!(spe, ["arm64-7.3", "arm64-6.1"]);
     assert!(version("6.12") > version("6.1"));
 }
 
 #[test]
-fn all_runs_a_test_wherever_it_can() {
+fn with_all_a_test_runs_in_every_guest_that_meets_its_needs() {
     let all = guests_of("vm", "spe_losses::x", true);
     assert!(all.contains(&"amd64-6.12-clock"), "{all:?}");
     assert!(!all.contains(&"arm64-7.3-exact"), "{all:?}");

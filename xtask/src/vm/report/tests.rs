@@ -46,7 +46,7 @@ fn results_are_counted_and_reasons_listed_at_the_end() {
 }
 
 #[test]
-fn of_a_whole_fleet_only_failed_and_skipped_tests_speak() {
+fn only_the_output_of_failed_and_skipped_tests_is_shown() {
     let (_, shown) = read(&console(), Show::Failures, Some(Death::Quit));
     let shown: Vec<_> = shown
         .iter()
@@ -65,7 +65,7 @@ fn of_a_whole_fleet_only_failed_and_skipped_tests_speak() {
 }
 
 #[test]
-fn a_fault_in_the_kernels_log_fails_the_test_in_which_it_is() {
+fn a_fault_in_the_kernels_log_fails_the_running_test() {
     let console = console().replace("no longer affine", "WARNING: at x");
     let (totals, shown) = read(&console, Show::Failures, None);
     assert_eq!(
