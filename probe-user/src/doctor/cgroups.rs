@@ -156,8 +156,8 @@ fn v1_mount(subject: &Subject) -> Option<String> {
         let mut right = right.split(' ');
         let v1 = right.next()? == "cgroup";
         let options = right.nth(1)?;
-        let has = v1 && options.split(',').any(|option| option == "perf_event");
-        has.then(|| left.split(' ').nth(4).map(str::to_owned))?
+        let has_controller = v1 && options.split(',').any(|option| option == "perf_event");
+        has_controller.then(|| left.split(' ').nth(4).map(str::to_owned))?
     })
 }
 
@@ -181,8 +181,8 @@ fn controller(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     on_children(subject, hierarchy)
 }
 
-/// Opens a counter in a child cgroup. Nothing else shows whether it has the controller:
-/// `cgroup.controllers` does not list this one.
+/// Opens a counter in a child cgroup. Nothing else shows whether the cgroup has the controller:
+/// `cgroup.controllers` does not list `perf_event`.
 fn on_children(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     let check = "perf_event";
     let mount = subject.locate(&hierarchy.mount);

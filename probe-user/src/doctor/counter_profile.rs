@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// The verb with a profile of its own.
+/// The command with default events of its own.
 const AGENT: &[&str] = &["agent"];
 
 /// What the cores of a machine count at one time.
@@ -26,9 +26,9 @@ const AGENT: &[&str] = &["agent"];
 pub struct CounterProfile {
     /// The core PMUs: none, or one for each kind of core.
     pub pmus: Vec<CorePmu>,
-    /// Whether the hypervisor lets the machine count architectural events alone.
+    /// Whether the hypervisor lets the machine count only architectural events.
     pub architectural_only: bool,
-    /// The default events, by verb.
+    /// The default events, by command.
     pub defaults: Vec<DefaultEvents>,
 }
 
@@ -41,10 +41,10 @@ pub struct CorePmu {
     pub(crate) counters: Option<CoreCounters>,
 }
 
-/// What verbs count if the user names nothing.
+/// What commands count if the user names nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DefaultEvents {
-    /// The verbs.
+    /// The commands.
     pub verbs: &'static [&'static str],
     /// Events of the cores that are counted all the time.
     pub at_one_time: Vec<String>,
@@ -68,8 +68,8 @@ pub struct DefaultEvents {
 pub struct MultiplexedGroup {
     /// The events.
     pub events: Vec<String>,
-    /// The number of groups that have the counters of a CPU one after the other. Each runs for this
-    /// part of the time.
+    /// The number of groups that share the counters of a CPU, one after the other. Each runs for
+    /// `1 / one_of` of the time.
     pub one_of: usize,
 }
 
@@ -87,12 +87,12 @@ impl CounterProfile {
             catalogue: &Catalogue::builtin().ok()?,
             hardware: Hardware::detect(&subject.machine),
         };
-        // Doctor reports what the verbs log.
+        // Without a log, since doctor itself reports what the commands log.
         with_default(NoSubscriber::new(), || planner.profile()).ok()
     }
 }
 
-/// Makes the plans of verbs on a machine.
+/// Makes the plans of commands on a machine.
 struct Planner<'a> {
     subject: &'a Subject,
     machine: &'a Machine,
@@ -111,9 +111,9 @@ impl Planner<'_> {
         };
         let capacity = self.capacity(&windows)?;
         let plan = windows.plan_within(&capacity, self.machine, self.catalogue, self.hardware);
-        let of_windows = self.defaults(&["stat", "top"], plan, &capacity);
+        let stat_and_top = self.defaults(&["stat", "top"], plan, &capacity);
         let agent = agent::default_request(self.machine);
-        let of_agent = self.capacity(&agent).map(|capacity| {
+        let agent_defaults = self.capacity(&agent).map(|capacity| {
             let (machine, catalogue) = (self.machine, self.catalogue);
             let plan = agent::plan_within(&agent, &capacity, machine, catalogue, self.hardware);
             self.defaults(AGENT, plan, &capacity)
@@ -125,7 +125,7 @@ impl Planner<'_> {
         Ok(CounterProfile {
             pmus: pmus.collect(),
             architectural_only: capacity.is_architectural_only(),
-            defaults: vec![of_windows, of_agent],
+            defaults: vec![stat_and_top, agent_defaults],
         })
     }
 
@@ -150,12 +150,12 @@ impl Planner<'_> {
                 };
             }
         };
-        let mut found = DefaultEvents {
+        let mut default_events = DefaultEvents {
             verbs,
             left_out: plan.left_out.clone(),
             ..DefaultEvents::default()
         };
-        // In the order of the columns: that of importance.
+        // In the order of the columns, which is by importance.
         let names = |planned: Vec<&Planned>| {
             let columns: BTreeSet<usize> = planned.iter().map(|planned| planned.column).collect();
             let names = columns.into_iter().map(|at| plan.columns[at].name.clone());
@@ -167,34 +167,35 @@ impl Planner<'_> {
             .enumerate()
             .flat_map(|(group, planned)| planned.iter().map(move |planned| (group, planned)))
             .partition::<Vec<_>, _>(|(_, planned)| planned.counter.is_hardware());
-        found.without_counter = names(software.into_iter().map(|(_, planned)| planned).collect());
+        default_events.without_counter =
+            names(software.into_iter().map(|(_, planned)| planned).collect());
         let mut at_one_time = Vec::new();
-        for of_group in hardware.chunk_by(|a, b| a.0 == b.0) {
-            let planned = of_group.iter().map(|(_, planned)| *planned);
-            match self.one_of(&plan, of_group[0].0) {
+        for in_group in hardware.chunk_by(|a, b| a.0 == b.0) {
+            let planned = in_group.iter().map(|(_, planned)| *planned);
+            match self.one_of(&plan, in_group[0].0) {
                 1 => at_one_time.extend(planned),
-                one_of => found.multiplexed.push(MultiplexedGroup {
+                one_of => default_events.multiplexed.push(MultiplexedGroup {
                     events: names(planned.collect()),
                     one_of,
                 }),
             }
         }
-        found.at_one_time = names(at_one_time);
+        default_events.at_one_time = names(at_one_time);
         for planned in &plan.metrics.list {
             let name = planned.metric.name.clone();
             match &planned.sources {
-                Ok(_) => found.metrics.push(name),
-                Err(reason) => found.left_out.push(UncountableEvent {
+                Ok(_) => default_events.metrics.push(name),
+                Err(reason) => default_events.left_out.push(UncountableEvent {
                     name,
                     reason: reason.clone(),
                 }),
             }
         }
-        found.all = self.all(&found, capacity);
-        found
+        default_events.all = self.all(&default_events, capacity);
+        default_events
     }
 
-    /// How many groups have the counters of a CPU one after the other, with this one.
+    /// How many groups share the counters of a CPU one after the other, including this one.
     fn one_of(&self, plan: &Plan, group: usize) -> usize {
         if group < plan.fixed() {
             return 1;
@@ -205,13 +206,21 @@ impl Planner<'_> {
     }
 
     /// The default events of the cores, if no counter is left for some of them.
-    fn all(&self, found: &DefaultEvents, capacity: &Capacity) -> Option<MultiplexedGroup> {
-        let left_out = found.left_out.iter().filter(|it| it.reason == NO_COUNTER);
+    fn all(&self, default_events: &DefaultEvents, capacity: &Capacity) -> Option<MultiplexedGroup> {
+        let left_out = default_events
+            .left_out
+            .iter()
+            .filter(|it| it.reason == NO_COUNTER);
         let left_out: Vec<&String> = left_out.map(|event| &event.name).collect();
         if left_out.is_empty() || self.pmus.cores().count() > 1 {
             return None;
         }
-        let events: Vec<String> = found.at_one_time.iter().chain(left_out).cloned().collect();
+        let events: Vec<String> = default_events
+            .at_one_time
+            .iter()
+            .chain(left_out)
+            .cloned()
+            .collect();
         let request = PlanRequest {
             events: vec![events.join(",")],
             ..PlanRequest::default()

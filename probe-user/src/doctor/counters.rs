@@ -126,8 +126,8 @@ fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     AREA.missing(check, "the kernel does not offer it", loss.advise(advice))
 }
 
-/// Whether a calibration in the usual directory is of this type of machine. None without one:
-/// whether this machine has traffic to calibrate is not known here.
+/// Whether a calibration in the usual directory is of this type of machine. None without a
+/// calibration: it is not known here whether this machine has traffic to calibrate.
 fn calibration(subject: &Subject) -> Option<Finding> {
     let check = "calibration";
     let directory = &subject.calibrations;

@@ -46,7 +46,7 @@ pub struct Finding {
     pub check: String,
     /// What was found.
     pub found: String,
-    /// Whether that suffices.
+    /// Whether what was found suffices.
     pub state: State,
 }
 
@@ -55,9 +55,9 @@ pub struct Finding {
 pub enum State {
     /// Nothing is lost.
     Ok,
-    /// It exists, but does less than it could.
+    /// The subject exists, but does less than it could.
     Degraded(Loss),
-    /// It does not exist.
+    /// The subject does not exist.
     Missing {
         /// The loss without it.
         loss: Loss,
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    /// Whether it stops counting per container.
+    /// Whether the finding stops counting per container.
     #[must_use]
     pub fn stops_counting(&self) -> bool {
         matches!(self, Self::Missing { needed: true, .. })
@@ -224,8 +224,8 @@ pub struct ExaminedMachine {
 pub struct Diagnosis {
     /// Which machine was examined.
     pub machine: ExaminedMachine,
-    /// The counters of its cores, and what is counted by default; None if the PMUs cannot be read,
-    /// or counting is not permitted.
+    /// The counters of the machine's cores, and what is counted by default; None if the PMUs
+    /// cannot be read, or counting is not permitted.
     pub counters: Option<CounterProfile>,
     /// All findings, in the order of the report.
     pub findings: Vec<Finding>,

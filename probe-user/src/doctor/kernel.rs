@@ -17,7 +17,7 @@ const FLOOR: (u32, u32) = (6, 1);
 
 /// An option of the kernel's configuration that counting uses.
 struct RequiredOption {
-    /// Without `CONFIG_`.
+    /// The name without `CONFIG_`.
     option: &'static str,
     /// The loss without it.
     lost: &'static str,
@@ -99,7 +99,8 @@ fn pressure(subject: &Subject) -> Finding {
     )
 }
 
-/// `types_are_supported`: the kernel's types are those of a supported kernel, whatever its version.
+/// `types_are_supported`: whether the kernel's types are those of a supported kernel, whatever its
+/// version.
 fn version(subject: &Subject, types_are_supported: bool) -> Finding {
     let release = subject.release().unwrap_or_default();
     let found = format!("Linux {release}, {}", subject.process.arch.name());

@@ -8,8 +8,8 @@ use super::{CounterProfile, Diagnosis, Finding, Loss, Remedy};
 use crate::emit::printable::printable_json;
 
 impl Diagnosis {
-    /// For people: one line for each finding, with the loss and the remedies below it, and the
-    /// verdict last.
+    /// Writes the diagnosis for people: one line for each finding, with the loss and the remedies
+    /// below it, and the verdict last.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Diagnosis {
         writeln!(out, "verdict: {}", self.verdict())
     }
 
-    /// For programs: one object.
+    /// Writes the diagnosis for programs, as one JSON object.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 //! Arm's Statistical Profiling Extension: driver, kpti, page size, thread ids in records, physical
-//! addresses, locked memory. On x86, what samples memory accesses instead.
+//! addresses, locked memory; on x86, what samples memory accesses instead.
 
 use rustix::thread::CapabilitySet;
 
@@ -65,10 +65,10 @@ pub(super) fn check(
     ]
 }
 
-/// What `mem` samples by on x86.
+/// The finding about the mechanism by which `mem` samples on x86.
 fn x86_alternative(pmus: &Result<&Pmus, String>) -> Finding {
-    if let Some(here) = pmus.as_ref().ok().and_then(|pmus| describe_mechanism(pmus)) {
-        let found = format!("`pmuscope mem` samples by {here}");
+    if let Some(mechanism) = pmus.as_ref().ok().and_then(|pmus| describe_mechanism(pmus)) {
+        let found = format!("`pmuscope mem` samples by {mechanism}");
         return AREA.ok("in its place", found);
     }
     let loss = Loss::new(LOST).advise(

@@ -22,7 +22,7 @@ pub struct Subject {
     pub(super) machine: Arc<Machine>,
     pub(super) process: Process,
     pub(super) trials: Box<dyn Trials>,
-    /// Where calibrations are.
+    /// The directory of calibrations.
     pub(super) calibrations: PathBuf,
 }
 
@@ -71,7 +71,7 @@ impl Subject {
         let binary = std::env::current_exe();
         let process = Process {
             arch: Arch::this(),
-            // If they cannot be read, the trials decide.
+            // If the capabilities cannot be read, the trials decide.
             capabilities: capabilities::effective(&machine.roots().proc),
             page_size: rustix::param::page_size(),
             descriptors: hard_limit(),
@@ -116,10 +116,10 @@ impl Subject {
 
     /// Whether the process has a capability, or `CAP_SYS_ADMIN` if that implies it.
     pub(super) fn has(&self, capability: CapabilitySet) -> bool {
-        let stands_for = CapabilitySet::BPF | CapabilitySet::PERFMON;
+        let implied = CapabilitySet::BPF | CapabilitySet::PERFMON;
         let capabilities = self.process.capabilities;
         capabilities.contains(capability)
-            || stands_for.contains(capability) && capabilities.contains(CapabilitySet::SYS_ADMIN)
+            || implied.contains(capability) && capabilities.contains(CapabilitySet::SYS_ADMIN)
     }
 
     /// Whether the process has the capabilities that counting needs.
@@ -144,7 +144,7 @@ impl Subject {
             let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
             Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
         };
-        let of_vendor = |vendor: &str| match vendor {
+        let is_virtual_vendor = |vendor: &str| match vendor {
             "QEMU" => true,
             // The product is the instance type, such as m8g.metal-24xl.
             "Amazon EC2" => self
@@ -155,7 +155,7 @@ impl Subject {
         flag() == Some(true)
             || self
                 .sys("class/dmi/id/sys_vendor")
-                .is_some_and(|vendor| of_vendor(&vendor))
+                .is_some_and(|vendor| is_virtual_vendor(&vendor))
             || self.sys("hypervisor/type").is_some()
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct TrialResult {
     pub(super) owners: usize,
     /// Charged time, idle included, as a percentage of the CPUs' time.
     pub(super) percent: u32,
-    /// Error of that percentage: a CPU's window begins and ends at any moment of the two pulls.
+    /// Error of `percent`: a CPU's window begins and ends at some moment of the two pulls.
     pub(super) within: u32,
     /// Nanoseconds to read a counter: a hardware counter, if there is one.
     pub(super) read: Option<u64>,

@@ -11,7 +11,7 @@ use crate::plan::{CoreCounters, RESERVE_COUNTERS};
 const AREA: Area = Area::Counters;
 
 impl CounterProfile {
-    /// Its name: what a user of a fleet groups machines by.
+    /// Name of the profile, by which a user of a fleet groups machines.
     #[must_use]
     pub fn name(&self) -> String {
         let names: Vec<String> = self.pmus.iter().map(CorePmu::profile).collect();
@@ -117,14 +117,14 @@ impl CounterProfile {
         found
     }
 
-    /// Counters of each core that stay free for others.
+    /// Counters of each core that stay free for other programs.
     fn reserve(&self) -> usize {
         let counters = self.pmus.iter().filter_map(|pmu| pmu.counters.as_ref());
         let reserve = counters.map(|counters| counters.reserve).min();
         reserve.unwrap_or(RESERVE_COUNTERS)
     }
 
-    /// For programs.
+    /// The profile for programs.
     pub(in crate::doctor) fn json(&self) -> Value {
         json!({
             "profile": self.name(),

@@ -1,4 +1,4 @@
-//! What doctor says of the counters of cloud machines, as snapshots: text and JSON.
+//! Doctor's findings about the counters of cloud machines, as snapshots: text and JSON.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn zen4(general: usize) -> Fixture {
     machine("zen4-guest", Arch::X86, core)
 }
 
-/// An Emerald Rapids guest with architectural events alone.
+/// An Emerald Rapids guest with only architectural events.
 pub(super) fn architectural() -> Fixture {
     let core = SimulatedCore {
         general: 8,
@@ -61,8 +61,8 @@ fn section(fixture: &Fixture) -> String {
     let begin = report.find("\ncounters\n").unwrap() + 1;
     let end = report.find("\ntrials\n").unwrap() + 1;
     let json = json(fixture);
-    let of = |key: &str| serde_json::to_string_pretty(&json[key]).unwrap();
-    let (machine, counters) = (of("machine"), of("counters"));
+    let pretty = |key: &str| serde_json::to_string_pretty(&json[key]).unwrap();
+    let (machine, counters) = (pretty("machine"), pretty("counters"));
     format!("{}{machine}\n{counters}", &report[begin..end])
 }
 
@@ -93,37 +93,37 @@ fn counters_of_an_intel_guest_without_fixed_ones() {
     assert_eq!(profile.unwrap().name(), "4 general counters, none fixed");
 }
 
-/// What a verb counts at one time, and how many counters stay free.
-fn at_one_time(fixture: &Fixture, verb: &str) -> (Vec<String>, Option<usize>) {
+/// What a command counts at one time, and how many counters stay free.
+fn at_one_time(fixture: &Fixture, command: &str) -> (Vec<String>, Option<usize>) {
     let counters = fixture.examine().counters.unwrap();
     let mut defaults = counters.defaults.iter();
-    let defaults = defaults.find(|it| it.verbs.contains(&verb)).unwrap();
+    let defaults = defaults.find(|it| it.verbs.contains(&command)).unwrap();
     assert_eq!((&defaults.multiplexed, &defaults.error), (&vec![], &None));
     let core = counters.pmus[0].counters.as_ref();
     (defaults.at_one_time.clone(), core.map(|core| core.reserve))
 }
 
-/// Whatever the number of counters, no verb fails, and none multiplexes what it counts by default.
+/// Whatever the number of counters, no command fails or multiplexes what it counts by default.
 #[test]
 fn every_number_of_counters_has_a_plan() {
     let events = ["cycles", "instructions", "cache-misses", "branch-misses"];
     for (general, counted, reserve) in [
-        // With one alone, only cycles: a ratio needs two.
+        // With one counter, only cycles: a ratio needs two counters.
         (1, 1, 0),
         (2, 2, 0),
         (3, 2, 1),
         (4, 3, 1),
         (5, 4, 1),
     ] {
-        for verb in ["stat", "top", "agent"] {
-            let found = at_one_time(&zen4(general), verb);
+        for command in ["stat", "top", "agent"] {
+            let found = at_one_time(&zen4(general), command);
             let (names, free) = (found.0, found.1.unwrap());
             assert_eq!(
                 (names.as_slice(), free),
                 (&events.map(str::to_owned)[..counted], reserve)
             );
         }
-        // A cycle counter of its own is one event more.
+        // A separate cycle counter adds one event.
         let (names, _) = at_one_time(&graviton4(general, true), "stat");
         assert_eq!(
             names,
@@ -137,9 +137,10 @@ fn every_number_of_counters_has_a_plan() {
     }
 }
 
-/// The profile of the agent needs six counters at one time: fewer count the default events.
+/// The agent's profile needs six counters at one time; with fewer, the agent counts the default
+/// events.
 #[test]
-fn an_agent_counts_its_profile_or_says_why_not() {
+fn an_agent_with_too_few_counters_counts_the_default_events() {
     let profile = |fixture: &Fixture| at_one_time(fixture, "agent").0;
     assert_eq!(
         profile(&graviton4(6, true)).last().unwrap(),
@@ -152,14 +153,14 @@ fn an_agent_counts_its_profile_or_says_why_not() {
     let counters = graviton4(5, true).examine().counters.unwrap();
     let left_out = counters.defaults[1].left_out.iter();
     let names: Vec<&str> = left_out.map(|event| event.name.as_str()).collect();
-    // Not inst_retired, which is counted as instructions.
-    let of_profile = [
+    // inst_retired is not left out: it is counted as instructions.
+    let profile_events = [
         "stall_backend",
         "l2d_cache_refill",
         "ll_cache_miss_rd",
         "bus_access_wr",
     ];
-    assert_eq!(names, [of_profile.as_slice(), &["branches"]].concat());
+    assert_eq!(names, [profile_events.as_slice(), &["branches"]].concat());
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn without_capabilities_there_is_no_profile() {
 
 /// Machines with all of their documented counters count all default events.
 #[test]
-fn a_whole_pmu_leaves_nothing_out() {
+fn the_documented_counters_suffice_for_the_default_events() {
     let fixture = graviton4(6, true);
     let findings = fixture.examine().findings;
     let defaults = findings
@@ -202,7 +203,7 @@ fn a_whole_pmu_leaves_nothing_out() {
     assert_eq!(states, [&State::Ok, &State::Ok]);
 }
 
-/// By the instance type: guests do not see the PMUs of sockets, metal does.
+/// The instance type decides: guests do not see the PMUs of sockets, and metal instances do.
 #[test]
 fn an_instance_of_aws_is_a_virtual_machine_unless_it_is_metal() {
     let fixture = graviton4(2, true);

@@ -29,7 +29,7 @@ fn finding_of(counters: (&'static [u64], usize)) -> (String, String) {
 }
 
 #[test]
-fn counters_that_count_right() {
+fn counters_that_count_right_are_ok() {
     let (found, lost) = finding_of((&[1_000_037; 5], 1));
     assert_eq!(
         found,
@@ -39,7 +39,7 @@ fn counters_that_count_right() {
 }
 
 #[test]
-fn a_counter_that_counts_wrong() {
+fn a_counter_that_counts_wrong_is_reported() {
     let (found, lost) = finding_of((&[1_000_000, 1_000_000, 200], 0));
     assert_eq!(
         found,
@@ -50,7 +50,7 @@ fn a_counter_that_counts_wrong() {
 }
 
 #[test]
-fn counters_that_agree_on_what_is_not_true() {
+fn counters_that_agree_on_a_wrong_count_are_reported() {
     let (found, lost) = finding_of((&[37_000_000; 2], 0));
     assert_eq!(
         found,
@@ -60,14 +60,14 @@ fn counters_that_agree_on_what_is_not_true() {
 }
 
 #[test]
-fn counters_that_could_not_be_tried() {
+fn counters_that_could_not_be_tried_are_reported() {
     let (found, lost) = finding_of((&[], 0));
     assert_eq!(found, "cpu: not tried: others hold all of its counters");
     assert!(lost.starts_with("the proof"), "{lost}");
 }
 
-/// The events of each kind of core are counted on its own CPUs, and share slots with those of the
-/// other kind.
+/// The events of each kind of core are counted on that kind's CPUs, and share slots with the events
+/// of the other kind.
 #[test]
 fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
     let machine = Machine::at(Roots {
@@ -82,15 +82,15 @@ fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
     assert_eq!(names(0), ["task-clock"]);
     assert_eq!((plan.fixed(), plan.slots()), (1, 3));
     for (cpu, kind) in [(0, "cpu_core"), (4, "cpu_atom")] {
-        let turns: Vec<Vec<&str>> = plan.multiplexed_groups(cpu).map(names).collect();
+        let multiplexed: Vec<Vec<&str>> = plan.multiplexed_groups(cpu).map(names).collect();
         let own = ["cycles", "instructions"].map(|event| format!("{kind}/{event}/"));
-        assert_eq!(turns, [own]);
+        assert_eq!(multiplexed, [own]);
     }
 }
 
 /// Calibrations in the usual directory: none, of another machine, of this one.
 #[test]
-fn a_calibration_of_this_machine() {
+fn only_a_calibration_of_this_machine_is_ok() {
     let fixture = Fixture::new(Some("spr"), "none", process(Arch::X86), WORKING);
     let finding = || {
         let mut findings = fixture.examine().findings.into_iter();

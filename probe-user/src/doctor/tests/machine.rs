@@ -38,7 +38,7 @@ pub(super) struct FakeKernel {
     /// What each counter of PMU `cpu` counted of a million instructions, and how many counters
     /// others hold.
     pub(super) counters: Option<(&'static [u64], usize)>,
-    /// The counters of each core; None: those of its documents.
+    /// The counters of each core; None: the documented ones.
     pub(super) core: Option<SimulatedCore>,
 }
 

@@ -215,7 +215,7 @@ fn an_uncore_pmu_without_a_cpu_is_degraded() {
     assert_eq!(states(&diagnosis)["nvidia_scf_pmu"], "degraded");
 }
 
-/// As on Xeons with sub-NUMA clustering.
+/// Sub-NUMA clustering on Xeons makes several nodes of a socket.
 #[test]
 fn nodes_within_a_socket_are_reported() {
     let fixture = Fixture::new(Some("spr"), "spr-watchdog", process(Arch::X86), WORKING);
@@ -257,7 +257,7 @@ fn root_complexes_without_the_right_to_name_their_devices_are_reported() {
 }
 
 #[test]
-fn the_json_says_what_the_text_says() {
+fn the_json_has_the_findings_of_the_diagnosis() {
     let process = Process {
         capabilities: CapabilitySet::empty(),
         ..process(Arch::Arm64)
