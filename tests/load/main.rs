@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Duration::from_micros(number(2)?),
                 Duration::from_micros(number(3)?),
             );
-            // Before pinning, since another real-time task may keep that CPU.
+            // Real-time before it is pinned, since another real-time task may keep that CPU.
             if words.get(5).is_some_and(|word| word == "fifo") {
                 real_time();
             }
@@ -380,7 +380,7 @@ fn touch(pages: usize) -> io::Result<()> {
             MapFlags::PRIVATE | MapFlags::NORESERVE,
         )?
     };
-    // For one fault per page; a kernel without huge pages refuses the advice.
+    // Makes one fault per page; a kernel without huge pages refuses the advice.
     // SAFETY: the mapping from above, whose content does not change.
     let _ = unsafe { madvise(memory, pages * size, Advice::LinuxNoHugepage) };
     for page in 0..pages {

@@ -138,7 +138,7 @@ fn the_planted_change_is_first() {
     // The second half includes the partial window: (20 x 0.2 + 0.02 x 10) / 20.02.
     let text = "cpus_used: 0.0999\u{a0}CPUs → 0.210\u{a0}CPUs, 2.10 times";
     assert!(changes.iter().any(|it| it.ends_with(text)), "{changes:?}");
-    // A click draws it alone.
+    // A click draws only this container.
     browser.evaluate("document.querySelector('#changes button').click()");
     browser.wait_for("document.getElementById('time').data.length === 1");
     let name = browser.evaluate("document.getElementById('time').data[0].name");

@@ -104,7 +104,7 @@ fn the_page_has_the_accuracies_of_the_file() {
     record("grace", &recording, false);
     stream(&samples, 2000);
     write(&file, "grace");
-    // With windows, and with samples only.
+    // A file with windows, and a file with samples only.
     for (input, width) in [(&recording, 1280), (&samples, 500)] {
         let words = |format: &'static str| {
             let format = [Path::new("--format"), Path::new(format)];

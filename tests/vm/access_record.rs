@@ -240,7 +240,7 @@ fn report(files: &[&Path]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Asserts that `report` reads a file of samples alone, and with a recording of the same time.
+/// Asserts that `report` reads a file of samples by itself, and together with a recording.
 fn assert_reported(file: &Path, rows: &Rows) {
     let samples = rows.rows.len() as u64;
     let directory = tempfile::tempdir().unwrap();

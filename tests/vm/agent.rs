@@ -79,7 +79,7 @@ fn assert_times(agent: &Agent, collector: &Collector, what: &str) -> Starts {
         None,
         "{what}: {now:?}"
     );
-    let began = points.iter().filter_map(|point| {
+    let series_starts = points.iter().filter_map(|point| {
         let start = point.start?;
         assert!(
             start <= point.time + Duration::from_secs(1),
@@ -88,7 +88,7 @@ fn assert_times(agent: &Agent, collector: &Collector, what: &str) -> Starts {
         let (name, labels) = point.series();
         Some(((name.to_owned(), labels.to_owned()), start))
     });
-    let starts: Starts = began.collect();
+    let starts: Starts = series_starts.collect();
     assert!(starts.len() > 10, "{what}: {starts:?}");
     let line = agent.line();
     let time = humantime::parse_rfc3339(line["time"].as_str().unwrap()).unwrap();

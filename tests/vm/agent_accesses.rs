@@ -62,9 +62,9 @@ impl Containers {
 
     /// Runs both containers. No operations are executed before and after.
     ///
-    /// Other cgroups run first, until the kernel has found the periods. It begins with a period of
-    /// one operation, so a tick of these PMUs raises a burst of samples, after which the period may
-    /// be as long as hundreds of ticks.
+    /// Other cgroups run first, until the kernel has found the periods. The kernel begins with a
+    /// period of one operation, so a tick of these PMUs raises a burst of samples, after which the
+    /// period may be as long as hundreds of ticks.
     fn work(&self) {
         let raised = || {
             let truth = Truth::read("ibs_op");
@@ -82,7 +82,7 @@ impl Containers {
         self.run_containers();
     }
 
-    /// Runs both containers alone.
+    /// Runs only the two containers.
     fn run_containers(&self) {
         self.run([&self.all[0].1, &self.all[1].1], 100_000, 600);
     }
@@ -192,9 +192,9 @@ fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: 
             let samples = taken.0.get(&key).copied().unwrap_or(0);
             let expected = executed * op.weight as f64 / weights as f64;
             let family = "memory_accesses_estimated";
-            let found = counter(series, family, id, class, Some(&source)).unwrap();
+            let estimate = counter(series, family, id, class, Some(&source)).unwrap();
             println!(
-                "{what}: {} {source}: {samples} of {raised} samples, {found:.0} of {expected:.0}",
+                "{what}: {} {source}: {samples} of {raised} samples, {estimate:.0} of {expected:.0}",
                 class.name()
             );
             // Samples are missed at times, during the bpf(2) calls of a pull.
@@ -204,10 +204,10 @@ fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: 
             );
             // The error of a hundred samples or more, with unequal periods.
             assert!(
-                (found - expected).abs() < 0.25 * executed,
+                (estimate - expected).abs() < 0.25 * executed,
                 "{what}: {source}"
             );
-            all += found;
+            all += estimate;
             accesses += expected;
         }
         assert!(
@@ -344,8 +344,8 @@ fn intel_events_take_no_counter_unless_demanded() {
     };
     let mut agent = Agent::with(&options, |_| {});
     containers.run(containers.first.each_ref(), 400_000, 400);
-    let both = [&containers.all[0].1, &containers.all[1].1];
-    let took = containers.run(both, 40_000, 2500);
+    let cgroups = [&containers.all[0].1, &containers.all[1].1];
+    let took = containers.run(cgroups, 40_000, 2500);
     agent.next_window();
     let first = agent.series();
     let (loads, stores) = (Truth::read("mem-loads"), Truth::read("mem-stores"));
@@ -385,10 +385,10 @@ fn intel_events_take_no_counter_unless_demanded() {
         let operations = "memory_accesses_estimated";
         assert_eq!(counter(&first, operations, id, Class::Load, None), None);
         let executed = stores.executed[&cgroup.id.0] as f64;
-        let found = counter(&first, operations, id, Class::Store, None).unwrap();
+        let estimate = counter(&first, operations, id, Class::Store, None).unwrap();
         assert!(
-            (found / executed - 1.0).abs() < 0.35,
-            "{found} of {executed}"
+            (estimate / executed - 1.0).abs() < 0.35,
+            "{estimate} of {executed}"
         );
     }
 

@@ -48,9 +48,9 @@ fn a_complete_hook_counts_the_time_of_each_cgroup() {
     let window = counting.window();
     for cgroup in [&a, &b] {
         let counted = counting.count(&window, "e0", cgroup.id).unwrap();
-        // At every switch the hook runs shortly after the PMU's time has ended. If
-        // the guest's clock follows the host, the bound is a tenth: QEMU may run the other CPU for
-        // 100 ms in between.
+        // At every switch the hook runs shortly after the PMU's time has ended. If the guest's
+        // clock follows the host, the bound is a tenth: QEMU may run the other CPU for 100 ms in
+        // between.
         let percent = 100.0 * clock_slack().min(0.1);
         assert_within(&cgroup.path, counted, pmu.core_time(cgroup.id), percent);
     }

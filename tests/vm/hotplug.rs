@@ -262,11 +262,11 @@ fn the_time_of_an_offline_cpu_has_no_owner() {
     let a = TestCgroup::new("a");
     let mut counting = Counting::with_plan(plan, |_| {});
     // A pull reads the snapshot's time after it has flushed, so its length is slack.
-    let mut edges = 0;
+    let mut pull_ns = 0;
     let mut pull = |counting: &mut Counting| {
         let began = Instant::now();
         let snapshot = counting.session.pull().unwrap();
-        edges += nanos(began);
+        pull_ns += nanos(began);
         snapshot
     };
     let first = pull(&mut counting);
@@ -287,7 +287,7 @@ fn the_time_of_an_offline_cpu_has_no_owner() {
         let returns = Instant::now();
         set_online(1, true);
         transition_ns += nanos(returns);
-        // In one round the rotation is the first to find it online.
+        // In one round the rotation is the first to find the CPU online.
         if round != 2 {
             counting.session.drain().unwrap();
         }
@@ -299,15 +299,16 @@ fn the_time_of_an_offline_cpu_has_no_owner() {
     let length = u64::try_from((last.at - first.at).as_nanos()).unwrap();
     for (cpu, offline_ns, transition_ns) in [(0, 0, 0), (1, offline_ns, transition_ns)] {
         let counted = multiplexed_ns(&last, cpu) - multiplexed_ns(&first, cpu);
-        let truth = length - offline_ns;
+        let expected = length - offline_ns;
         println!(
-            "CPU {cpu}: {counted} of {length} ns, {offline_ns} offline, {transition_ns} in transition, edges {edges}"
+            "CPU {cpu}: {counted} of {length} ns, {offline_ns} offline, {transition_ns} in \
+             transition, pulls {pull_ns}"
         );
-        assert!(counted <= truth + edges, "{}", counted - truth);
+        assert!(counted <= expected + pull_ns, "{}", counted - expected);
         assert!(
-            counted + transition_ns + edges >= truth,
+            counted + transition_ns + pull_ns >= expected,
             "{}",
-            truth - counted
+            expected - counted
         );
     }
     assert_eq!(

@@ -139,7 +139,7 @@ fn ipc_is_the_known_ipc_of_the_guest() {
     assert!((ipc.value / expected - 1.0).abs() < 0.01, "{}", ipc.value);
 }
 
-/// The PMU's own overflows: a container has a sample for each period of what it executed.
+/// The PMU's own overflows: a container has a sample for each period of its instructions.
 ///
 /// The load makes a system call each 2,000 instructions: QEMU's timer for an overflow fires one
 /// instruction early, and the overflow is only seen at the next exception.

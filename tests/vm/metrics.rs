@@ -102,7 +102,7 @@ fn compare(
         );
         let error = (value.value / true_value - 1.0).abs();
         println!(
-            "{label} {}: {} and not {true_value} ({:.0}% live)",
+            "{label} {}: {} and not {true_value} ({:.0}% running)",
             head.name,
             value.value,
             value.running_ratio * 100.0

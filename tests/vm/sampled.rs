@@ -53,7 +53,7 @@ fn processes_on_a_cpu_that_comes_online_are_followed() {
         load.finish();
         pid
     });
-    // A pull names as many addresses as it has time for, of all processes; the next one continues.
+    // A pull names as many addresses of all processes as it has time for; the next pull continues.
     let mut named = samples_of_window(&mut counting, pid);
     for _ in 0..50 {
         if named[0] == named[1] {

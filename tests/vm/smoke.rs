@@ -102,7 +102,7 @@ fn kernel_has_btf() {
 
 fn pmuscope_runs() {
     let binary = env::var_os("PMUSCOPE_BIN").expect("the init names the binary");
-    // It starts on this architecture; other tests check its output.
+    // The binary starts on this architecture; other tests check its output.
     let status = Command::new(binary).arg("--version").status();
     assert!(status.expect("it can be executed").code().is_some());
 }

@@ -157,7 +157,7 @@ fn the_period_follows_the_budget() {
     assert_eq!(sampling.pull().health.period, PERIOD);
     let before = own();
     assert_eq!(sampling.pull().health.period, 2 * PERIOD);
-    // About as many operations as before.
+    // Waits for about as many operations as before the change.
     while own() < before + before / 2 {
         thread::yield_now();
     }

@@ -50,7 +50,7 @@ fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<C
     let errors = values.iter().zip(1_u8..).map(|(value, rate)| {
         let error = value.estimate.value / (f64::from(rate) * ran) - 1.0;
         println!(
-            "e{}: live {:.1}%, error {:+.3}%",
+            "e{}: running {:.1}%, error {:+.3}%",
             rate - 1,
             value.estimate.running_ratio * 100.0,
             error * 100.0
@@ -159,7 +159,7 @@ fn assert_uneven_counts(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgr
         let error = value.value / (f64::from(rate) * true_count) - 1.0;
         let stated = value.counting_error().unwrap_or_default();
         println!(
-            "e{at}: live {:.1}%, error {:+.3}%, stated {:.1}%",
+            "e{at}: running {:.1}%, error {:+.3}%, stated {:.1}%",
             value.running_ratio * 100.0,
             error * 100.0,
             stated * 100.0

@@ -116,7 +116,7 @@ fn environment() -> Result<std::path::PathBuf> {
     let optional = requirements.with_file_name("requirements-pictures.txt");
     let mut wanted = fs::read(&requirements).context("cannot read requirements.txt")?;
     wanted.extend(fs::read(&optional).context("cannot read requirements-pictures.txt")?);
-    // Lists what is installed. Written last, so that an incomplete environment is made again.
+    // Lists the installed packages. Written last, so that an incomplete environment is rebuilt.
     let installed = directory.join("requirements.txt");
     if fs::read(&installed).is_ok_and(|installed| installed == wanted) {
         return Ok(python);

@@ -1,7 +1,7 @@
 //! `cargo xtask docs`: writes docs/reference/metrics.md and docs/reference/metrics/ from the
 //! catalogue of metrics, docs/reference/self-counters.md from the declarations of the
-//! self-counters, and deploy/man and deploy/completions from those of the options. Tests fail when
-//! they are out of date.
+//! self-counters, and deploy/man and deploy/completions from the declarations of the options. Tests
+//! fail when these files are out of date.
 
 use std::{fs, process::Command};
 

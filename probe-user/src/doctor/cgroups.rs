@@ -63,11 +63,11 @@ fn mounted(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
         return AREA.degraded("cgroup2", format!("{mount} shows only {root}"), loss);
     }
     let on_v1 = v1_hierarchies(subject);
-    let here = Hierarchy {
+    let located = Hierarchy {
         mount: subject.locate(&hierarchy.mount),
         root: hierarchy.root.clone(),
     };
-    let below = here
+    let below = located
         .walk()
         .map_or(0, |cgroups| cgroups.len().saturating_sub(1));
     if below == 0 && !on_v1.is_empty() {

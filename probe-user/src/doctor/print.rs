@@ -13,7 +13,7 @@ impl Diagnosis {
     ///
     /// # Errors
     ///
-    /// Where the writer fails.
+    /// The writer fails.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let mut area = None;
         for finding in &self.findings {
@@ -38,7 +38,7 @@ impl Diagnosis {
     ///
     /// # Errors
     ///
-    /// Where the writer fails.
+    /// The writer fails.
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         let remedy =
             |remedy: &Remedy| json!({"advice": remedy.advice, "commands": remedy.commands});

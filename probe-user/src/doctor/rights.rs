@@ -31,7 +31,7 @@ fn capabilities(subject: &Subject) -> Finding {
         .filter_map(|(capability, name)| (!subject.has(capability)).then_some(name))
         .collect();
     if missing.is_empty() {
-        let by = if subject
+        let present = if subject
             .process
             .capabilities
             .contains(CapabilitySet::SYS_ADMIN)
@@ -40,7 +40,7 @@ fn capabilities(subject: &Subject) -> Finding {
         } else {
             "CAP_BPF and CAP_PERFMON"
         };
-        return AREA.ok("capabilities", by);
+        return AREA.ok("capabilities", present);
     }
     let loss = grant(
         subject,

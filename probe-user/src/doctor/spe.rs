@@ -47,15 +47,15 @@ pub(super) fn check(
     let Ok(pmus) = pmus else {
         return Vec::new();
     };
-    let found = match spe::pmus(pmus) {
-        Ok(found) => found,
+    let spe_pmus = match spe::pmus(pmus) {
+        Ok(spe_pmus) => spe_pmus,
         Err(NoSpe::Unreadable(reason)) => {
             let loss = Loss::new(LOST).advise("see PMU files above");
             return vec![AREA.missing("driver", reason.to_string(), loss)];
         }
         Err(_) => return vec![missing(subject, config)],
     };
-    let names: Vec<String> = found.iter().map(|pmu| describe(pmu)).collect();
+    let names: Vec<String> = spe_pmus.iter().map(|pmu| describe(pmu)).collect();
     vec![
         AREA.ok("driver", names.join(", ")),
         page_size(subject),

@@ -34,7 +34,7 @@ pub struct Agent {
     manager: UnixDatagram,
     /// The address that it serves.
     pub address: SocketAddr,
-    /// Its directory: configuration, log, and `run`, the run directory.
+    /// The agent's directory: configuration, log, and `run`, the run directory.
     pub directory: TempDir,
 }
 
@@ -142,7 +142,7 @@ impl Agent {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
-    /// Its process id.
+    /// The agent's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -22,7 +22,7 @@ use tonic::{
 
 /// A running collector.
 pub struct Collector {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     requests: Receiver<ExportMetricsServiceRequest>,
 }

@@ -142,7 +142,8 @@ impl Counting {
         let estimated = since_start(|health| health.sum.missed_nanos);
         let gap = since_start(|health| health.handed_over.map_or(0, |handover| handover.gap));
         println!(
-            "{what}: counted {counted}, expected {expected}, taken {taken}, estimated {estimated}, gap {gap}"
+            "{what}: counted {counted}, expected {expected}, taken {taken}, estimated {estimated}, \
+             gap {gap}"
         );
         let allowed = expected.saturating_sub(estimated + gap)..=expected + taken + estimated;
         let nearest = counted.clamp(*allowed.start(), *allowed.end());

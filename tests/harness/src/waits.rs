@@ -178,7 +178,8 @@ impl Waits {
             ["cpu-wait", "cpu-waits", "unknown-cpu-waits"].map(|event| self.count(event, cgroup));
         let (whole, unknown) = (whole.unwrap(), unknown.unwrap());
         let missed = self.window.health.sum.missed_switches;
-        // Both are equal, unless another thread's entry replaced the entry of a waiting thread.
+        // The ledger and the sum are equal, unless another thread's entry replaced the entry of a
+        // waiting thread.
         let parts: u64 = self.parts(cgroup).values().sum();
         let tolerance = if unknown + missed == 0 { 0 } else { whole / 20 };
         assert!(parts.abs_diff(whole) <= tolerance, "{parts} of {whole}");

@@ -138,7 +138,7 @@ impl Planned {
         self.rates[&code(&self.plan.groups[group][at].counter)]
     }
 
-    /// A plan of one of these metrics alone.
+    /// A plan of only one of these metrics.
     pub(super) fn single_metric_plan(&self, metric: &str) -> Plan {
         metric_plan(self.machine, &[&self.metric(metric).metric])
     }

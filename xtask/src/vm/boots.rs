@@ -85,7 +85,7 @@ const ARM64_EXACT: Boot = Boot {
     ..ARM64
 };
 
-/// As [`ARM64_EXACT`], but not for 6.1: with -icount it hangs while it brings up the second CPU.
+/// As [`ARM64_EXACT`], but not for 6.1, which hangs with -icount when it brings up the second CPU.
 const AMD64_EXACT: Boot = Boot {
     icount_shift: Some(3),
     ..AMD64

@@ -20,7 +20,7 @@ pub(super) const SUITE: &str = "trixie";
 
 /// The packages to install; apt adds their dependencies.
 pub(super) const PROGRAMS: &[&str] = &[
-    // Makes /bin, /lib and the like links.
+    // Makes links of /bin, /lib and similar directories.
     "base-files",
     "bash",
     "coreutils",

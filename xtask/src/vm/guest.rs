@@ -80,7 +80,7 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
         .arg(kernel)
         .arg("-initrd")
         .arg(initramfs);
-    // Without it, x86 kernels panic if a busy host delays the emulated timer during their check.
+    // Otherwise x86 kernels panic if a busy host delays the emulated timer during their check.
     let timer = match boot.arch {
         Arch::Amd64 => "no_timer_check",
         Arch::Arm64 => "",
@@ -162,7 +162,7 @@ struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Both fail only if QEMU has already ended.
+        // Both calls fail only if QEMU has already ended.
         let _ended = self.0.kill();
         let _ended = self.0.wait();
     }

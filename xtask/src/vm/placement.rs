@@ -257,7 +257,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
 ];
 
-/// The groups that run in a guest: those of CI, or with `all` every group with needs that it meets.
+/// The groups that run in a guest: those of CI, or with `all` every group whose needs it meets.
 pub(super) fn groups(boot: &Boot, all: bool) -> impl Iterator<Item = &'static Group> {
     GROUPS
         .iter()

@@ -44,7 +44,7 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Fetches and builds what `boots` need and what is missing.
+    /// Fetches and builds the missing parts of what `boots` need.
     pub(super) fn provide(boots: &[&'static Boot]) -> Result<Self> {
         let directory = sh::cache().join("pmuscope-guests");
         let _lock = locked(&directory)?;

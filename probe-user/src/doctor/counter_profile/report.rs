@@ -136,7 +136,7 @@ impl CounterProfile {
 }
 
 impl CorePmu {
-    /// Its counters as a name.
+    /// The counters as a name.
     fn profile(&self) -> String {
         let Some(CoreCounters { general, fixed, .. }) = &self.counters else {
             return "an unknown number of counters".to_owned();
