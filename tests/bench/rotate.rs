@@ -51,7 +51,7 @@ fn main() {
     switches();
 }
 
-/// Measures the time of the calls, and the time taken from a busy CPU.
+/// Measures the time of the calls that exchange groups, while all CPUs are busy.
 fn exchange() {
     let cpus = online_cpus();
     let load = TestCgroup::new("busy");

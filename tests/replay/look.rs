@@ -1,5 +1,5 @@
 //! What a reader of a page sees first: rows and changes, in units for people, in a narrow window
-//! and in the dark.
+//! and with a dark colour scheme.
 
 use std::path::Path;
 
@@ -77,8 +77,8 @@ fn open(run: &Run, directory: &Path) -> Option<Browser> {
     Browser::open(&page, 1280)
 }
 
-/// The upper end of the plot over time, of a metric.
-fn plotted(browser: &mut Browser, metric: &str) -> f64 {
+/// The upper end of the y axis when the plot over time shows this metric.
+fn y_axis_end(browser: &mut Browser, metric: &str) -> f64 {
     browser.evaluate(&format!(
         "(() => {{ const it = document.getElementById('metric');
             it.value = page.head.metrics.findIndex(({{ name }}) => name === '{metric}');
@@ -94,11 +94,11 @@ fn the_rest_of_the_machine_and_a_partial_window_do_not_set_the_scale() {
     let Some(mut browser) = open(&run(), directory.path()) else {
         return;
     };
-    assert!(plotted(&mut browser, "cpus_used") < 0.25);
+    assert!(y_axis_end(&mut browser, "cpus_used") < 0.25);
     // Nanoseconds of a clock are shown as CPUs, with one column in the table. MB/s become GB/s,
     // by their size.
-    assert!(plotted(&mut browser, "task-clock") < 0.25);
-    assert!(plotted(&mut browser, "memory_bandwidth") < 10.0);
+    assert!(y_axis_end(&mut browser, "task-clock") < 0.25);
+    assert!(y_axis_end(&mut browser, "memory_bandwidth") < 10.0);
     let texts = "[...document.querySelectorAll('#values thead th small')].map((it) => \
                  it.textContent)";
     assert_eq!(
@@ -113,7 +113,7 @@ fn the_rest_of_the_machine_and_a_partial_window_do_not_set_the_scale() {
     let point = "document.getElementById('time').data[0].text[0]";
     assert_eq!(browser.evaluate(point), "7.92\u{a0}GB/s");
     browser.evaluate(SHOW_REST);
-    assert!(plotted(&mut browser, "cpus_used") > 3.5);
+    assert!(y_axis_end(&mut browser, "cpus_used") > 3.5);
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 

@@ -217,8 +217,8 @@ fn plots_of_roofline_and_calibration_agree_with_json() {
     }
 }
 
-/// A recording of the test PMU has no FLOPS: the page gives the reason instead of an empty plot. It
-/// also shows samples of the same time.
+/// A recording of the test PMU has no FLOPS: the page gives the reason instead of an empty plot.
+/// The page also shows samples of the same time.
 #[test]
 fn without_flops_there_is_a_reason_and_no_plot() {
     let directory = tempfile::tempdir().unwrap();

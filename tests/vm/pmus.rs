@@ -83,7 +83,7 @@ fn each_socket_has_its_own_uncore_counts() {
             (3, Some(4242))
         ]
     );
-    // An event with another filter has another count.
+    // An event with another filter has a separate count.
     drop(counting);
     let mut counting = Counting::start("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x4/");
     pmu.control("add nvidia_pcie_pmu_0 0 0x3 0 5");

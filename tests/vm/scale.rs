@@ -7,7 +7,7 @@ use test_harness::{Counting, TestCgroup, machine};
 const CGROUPS: usize = 5000;
 
 #[test]
-fn five_thousand_cgroups() {
+fn each_of_five_thousand_cgroups_is_charged() {
     let Some(_machine) = machine() else { return };
     let root = TestCgroup::new("many");
     let mut counting = Counting::start("task-clock");
@@ -56,6 +56,6 @@ fn five_thousand_cgroups() {
             .iter()
             .all(|child| counting.count(&after, "task-clock", child.id).is_none())
     );
-    // Not dropped: their directories are already removed.
+    // The children are not dropped, since their directories are already removed.
     children.into_iter().for_each(std::mem::forget);
 }

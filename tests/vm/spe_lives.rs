@@ -1,5 +1,5 @@
-//! Processes that start, exec and end between two reads of the buffer; and the period that follows
-//! a budget.
+//! Processes that start, exec and end between two reads of the buffer; owners without free rows;
+//! and the period that follows a budget.
 
 use std::{thread, time::Duration};
 

@@ -58,7 +58,7 @@ fn each_socket_has_its_own_counts() {
 fn the_soft_limit_of_open_files_is_raised_for_uncore_events() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=grace,intel rates=0");
-    // All are different: an event that is requested twice is opened once.
+    // All events are different: an event that is requested twice is opened once.
     let events = (1..=120)
         .map(|ports| format!("nvidia_pcie_pmu_0/rd_bytes_loc,root_port={ports}/"))
         .collect::<Vec<_>>()

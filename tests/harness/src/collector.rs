@@ -1,5 +1,5 @@
-//! A collector of OpenTelemetry (OTLP over gRPC, by the published protocol definitions) that
-//! accepts every request.
+//! An OpenTelemetry collector (OTLP over gRPC, by the published protocol definitions) that accepts
+//! every request.
 
 use std::{
     net::{SocketAddr, TcpListener},

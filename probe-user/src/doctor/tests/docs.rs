@@ -23,14 +23,14 @@ fn losses() -> Vec<(String, Loss)> {
         descriptors: Some(300),
         ..process(arch)
     };
-    let nothing = FakeKernel {
+    let refusing = FakeKernel {
         cpu: Some((0, libc::EMFILE)),
         cgroup: Some(libc::ENOENT),
         session: Err("refused"),
         counters: Some((&[1_000_000, 200], 0)),
         core: None,
     };
-    let namespace = grace(process(Arch::Arm64), nothing);
+    let namespace = grace(process(Arch::Arm64), refusing);
     let line = "34 26 0:29 /kubepods/podx /sys/fs/cgroup ro - cgroup2 cgroup ro\n";
     namespace.write("proc/self/mountinfo", line.as_bytes());
     namespace.write(
@@ -39,11 +39,11 @@ fn losses() -> Vec<(String, Loss)> {
     );
     let fixtures = [
         namespace,
-        grace(bare(Arch::Arm64), nothing),
+        grace(bare(Arch::Arm64), refusing),
         Fixture::new(None, "grace-bare", bare(Arch::Arm64), WORKING),
-        Fixture::new(None, "vm", bare(Arch::X86), nothing),
+        Fixture::new(None, "vm", bare(Arch::X86), refusing),
         Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), WORKING),
-        Fixture::new(Some("spr"), "spr-watchdog", bare(Arch::X86), nothing),
+        Fixture::new(Some("spr"), "spr-watchdog", bare(Arch::X86), refusing),
         Fixture::new(None, "old", process(Arch::X86), WORKING),
         clouds::graviton4(2, true),
         clouds::architectural(),
