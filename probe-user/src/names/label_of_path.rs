@@ -21,7 +21,7 @@ pub(crate) fn label_of_path(path: &str) -> Cow<'_, str> {
         return path.into();
     }
     let hash = Sha256::digest(path);
-    let digits: String = hash[..HASHED]
+    let digits: String = hash[..HASH_BYTES]
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
