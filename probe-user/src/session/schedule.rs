@@ -35,12 +35,12 @@ impl Schedule {
         }
     }
 
-    /// Every group had its interval.
+    /// Ends a round: every group had its interval.
     pub(crate) fn end_round(&mut self) {
         self.rounds = self.rounds.saturating_add(1);
     }
 
-    /// Takes in that the exchanges on `cpus` CPUs took this CPU time together.
+    /// Updates the average cost: exchanges on `cpus` CPUs took this CPU time together.
     pub(crate) fn exchanged(&mut self, cpus: u32, took: Duration) {
         if let Some(each) = took.checked_div(cpus) {
             self.exchange = (self.exchange * (MEMORY - 1) + each) / MEMORY;
@@ -68,7 +68,7 @@ mod tests {
         groups: u32,
         until: Duration,
     ) -> Vec<(Duration, Duration)> {
-        // The cost is known from the start on, as of the first opening.
+        // The cost is known from the start: arming the CPUs measures it.
         let mut schedule = Schedule::new(exchange);
         let (mut now, mut spent) = (Duration::ZERO, Duration::ZERO);
         let mut ends = Vec::new();
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn on_144_busy_cpus_a_turn_lasts_a_second_from_the_first_on() {
+    fn on_144_busy_cpus_every_interval_lasts_a_second() {
         let ends = intervals(144, MEASURED, 12, Duration::from_secs(60));
         assert_eq!(ends[0].0, Duration::from_millis(1008));
         assert_eq!(ends.len(), 59);
     }
 
     #[test]
-    fn a_command_of_100_ms_has_values_of_as_many_groups_as_fit_in_it() {
+    fn a_command_of_100_ms_counts_many_groups() {
         let until = Duration::from_millis(100);
         // On one CPU, or on two of 144 while the others sleep.
         assert_eq!(intervals(1, MEASURED, 12, until).len(), 14);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_grow_to_the_long_term_period_round_by_round() {
+    fn intervals_grow_round_by_round_up_to_the_longest() {
         let ends = intervals(1, Duration::from_micros(10), 3, Duration::from_secs(2));
         let mut before = Duration::ZERO;
         let lengths: Vec<u128> = ends
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_rises_is_paid_by_longer_turns() {
+    fn intervals_grow_with_the_cost_of_an_exchange() {
         let mut schedule = Schedule::new(MEASURED);
         assert_eq!(schedule.interval(2), Duration::from_millis(14));
         for _ in 0..64 {

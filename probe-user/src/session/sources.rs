@@ -1,4 +1,4 @@
-//! Reads the sources.
+//! The readers of the sources other than counters: devices, resctrl, waits, pressure and memory.
 
 use std::{cell::Cell, time::Duration};
 
@@ -17,14 +17,14 @@ use crate::{
     snapshot::{Names, SourceReadings, WaitReader, WaitReading, for_each_source},
 };
 
-/// What a reading needs of the pull that it is a part of.
+/// What the readers need from the pull that calls them.
 pub(super) struct PullContext<'a> {
     /// The moment of the snapshot.
     pub(super) at: Duration,
     /// Every cgroup and process with a row.
     pub(super) names: &'a Names,
     pub(super) object: &'a EbpfObject,
-    /// The waits, read with the counts. Their source takes them.
+    /// The waits, read with the counts; [`WaitReader`] takes them.
     pub(super) waits: Cell<WaitReading>,
     pub(super) hierarchy: &'a Hierarchy,
     /// The owner that the started command is charged to, if process ids here are those of the

@@ -37,7 +37,7 @@ use crate::{
 /// Configuration of sampled events.
 #[derive(Clone, Debug, Default)]
 pub struct SamplingConfig {
-    /// The events; those of memory accesses are the last.
+    /// The events; those that sample memory accesses come last.
     pub events: Vec<SampledEvent>,
     /// Share of a CPU's time that the program may take: events are sampled less often if it takes
     /// more. None: rates stay.
@@ -48,8 +48,8 @@ pub struct SamplingConfig {
     pub pages: bool,
     /// The minimum weight of a memory access that is recorded; 0: all are.
     pub least_weight: u64,
-    /// Addresses of each CPU for which each table in the kernel has room, a power of two; None: by
-    /// the number of CPUs.
+    /// Slots of each CPU in each table of addresses, rounded down to a power of two; None: by the
+    /// events' rates and the number of CPUs.
     pub max_addresses: Option<u32>,
     /// Rows that the map of owners can have; None: by the number of CPUs.
     pub max_rows: Option<u32>,
@@ -62,16 +62,16 @@ impl SamplingConfig {
     /// Number of descriptors: for each event and CPU the event, its link and its leader if it has
     /// one, and two for each CPU if functions are named.
     pub(super) fn descriptors(&self, cpus: &[u32]) -> usize {
-        let on = |event: &SampledEvent| {
-            let on = |cpu: &&u32| event.counter.scope.counts_on(**cpu);
-            (2 + usize::from(event.leader.is_some())) * cpus.iter().filter(on).count()
+        let for_event = |event: &SampledEvent| {
+            let counts_on = |cpu: &&u32| event.counter.scope.counts_on(**cpu);
+            (2 + usize::from(event.leader.is_some())) * cpus.iter().filter(counts_on).count()
         };
         let names = if self.addresses { 2 * cpus.len() } else { 0 };
-        self.events.iter().map(on).sum::<usize>() + names
+        self.events.iter().map(for_event).sum::<usize>() + names
     }
 
-    /// Tries whether the kernel accepts the events of memory accesses, each on its first CPU among
-    /// these.
+    /// Checks that the kernel accepts the events that sample memory accesses: opens each on the
+    /// first of these CPUs that it counts on.
     pub(super) fn try_accesses(&self, online: &[u32]) -> Result<(), SampleError> {
         let accesses = self.events.iter().filter(|event| event.accesses.is_some());
         for event in accesses {
@@ -212,7 +212,7 @@ impl EventSampling {
     pub(crate) fn open(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
         let opened = self.open_all(object, cpu);
         if opened.is_err() {
-            self.close(|kept| kept != cpu);
+            self.close(|other| other != cpu);
         }
         opened
     }
@@ -257,8 +257,9 @@ impl EventSampling {
         self.open.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Closes the events of CPUs that are, or were in between, offline: all for which `keep` is
-    /// false. These events are dead, as are the events that watch processes on these CPUs.
+    /// Closes the events of CPUs that went offline, even if they are online again: all for which
+    /// `keep` is false. These events are dead, as are the events that watch processes on these
+    /// CPUs.
     pub(crate) fn retain_cpus(&mut self, keep: impl Fn(u32) -> bool) {
         self.close(&keep);
         self.refused.retain(|cpu| keep(*cpu));
@@ -371,7 +372,7 @@ mod tests {
     use crate::{event::sampling::sampled, machine::Pmus};
 
     #[test]
-    fn tables_have_twice_the_slots_that_samples_take_where_there_is_room() {
+    fn tables_have_two_slots_per_sample_up_to_a_limit() {
         let pmus = Pmus::read(&test_support::sysfs("spr")).unwrap();
         let slots = |events: &str, max_addresses, possible| {
             let config = SamplingConfig {

@@ -62,12 +62,13 @@ impl FixedPeriod {
         fixed_period.map_or(rate, |fixed| Rate::Period(fixed.period))
     }
 
-    /// Takes in the event's count in so many nanoseconds. Returns a new period if the old one is
-    /// off by a quarter or more.
+    /// Adds what the event counted in `nanos` nanoseconds on the PMU. Returns a new period if the
+    /// old one is off by a quarter or more.
     ///
     /// Each change drops the incomplete period, half a period on average. If the period was too
-    /// short, this is less than one of many samples. If it was too long, it may be the whole count.
-    /// The samples of this reading, or the next sample if there are none, stand for it.
+    /// short, the dropped part is less than one of many samples. If the period was too long, the
+    /// dropped part may be the whole count. The samples of this reading, or the next sample if
+    /// there are none, stand for the dropped part.
     pub(crate) fn adjust(&mut self, counted: u64, nanos: u64) -> Option<u64> {
         const SECOND: u128 = 1_000_000_000;
         self.counted += counted;
@@ -80,8 +81,8 @@ impl FixedPeriod {
             .unwrap_or(u64::MAX)
             .max(shortest(self.frequency));
         (self.counted, self.nanos) = (0, 0);
-        let (less, more) = (wanted.min(self.period), wanted.max(self.period));
-        if more - less < less.div_ceil(4) {
+        let (shorter, longer) = (wanted.min(self.period), wanted.max(self.period));
+        if longer - shorter < shorter.div_ceil(4) {
             return None;
         }
         self.period = wanted;
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_behind_a_leader_are_held_by_frequency_alone() {
+    fn only_a_frequency_event_with_a_leader_has_its_period_controlled() {
         let pmus = Pmus::read(&test_support::sysfs("spr")).unwrap();
         let events = accesses(&pmus, None, None).unwrap();
         let [loads, stores] = events.as_slice() else {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_burst_comes_the_period_of_a_slow_phase() {
+    fn the_period_shrinks_after_a_burst() {
         let mut fixed_period = fixed_period(1000);
         assert_eq!(fixed_period.adjust(100_000_000, SECOND), Some(100_000));
         assert_eq!(
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_that_are_near_to_each_other_are_taken_together() {
+    fn short_readings_are_added_up() {
         let mut fixed_period = fixed_period(1000);
         assert_eq!(fixed_period.adjust(1_000_000, SECOND / 200), None);
         assert_eq!(fixed_period.adjust(0, SECOND / 200), Some(100_000));
@@ -157,7 +158,7 @@ mod tests {
 
     proptest! {
         /// From the second reading of a steady load on, samples come at the frequency, or in
-        /// proportion to a light load, whatever was before.
+        /// proportion to a light load, whatever the load was before.
         #[test]
         fn a_steady_load_is_sampled_at_the_frequency(
             frequency in 1..20_000_u64,
@@ -189,7 +190,7 @@ mod tests {
 
         /// No reading overflows.
         #[test]
-        fn any_reading_is_taken(
+        fn extreme_readings_do_not_overflow(
             frequency in 1..u64::MAX,
             counted in 0..u64::MAX / 2,
             nanos in 0..u64::MAX / 2,

@@ -103,7 +103,7 @@ impl Budget {
             return None;
         }
         let cost = recent.cost(now, nanos);
-        let calm = (since(minute.at) >= MINUTE).then(|| minute.cost(now, nanos));
+        let minute_cost = (since(minute.at) >= MINUTE).then(|| minute.cost(now, nanos));
         let (longer, shorter) = (period.saturating_mul(2), period / 2);
         let budget = self.share * 100.0;
         let step = if cost > self.share && longer <= self.highest {
@@ -115,7 +115,7 @@ impl Budget {
                     self.what
                 ),
             })
-        } else if let Some(cost) = calm
+        } else if let Some(cost) = minute_cost
             && cost * 2.0 < self.share * AFTER_HALVING
             && shorter >= self.lowest
         {
@@ -132,7 +132,7 @@ impl Budget {
             None
         };
         self.recent = Some(mark());
-        if calm.is_some() || step.is_some() {
+        if minute_cost.is_some() || step.is_some() {
             self.minute = Some(mark());
         }
         if step.is_some() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn below_the_budget_it_halves_but_never_below_the_floor() {
+    fn below_the_budget_the_period_halves_down_to_the_floor() {
         let mut budget = Budget::new(0.005, 256);
         let mut period = 32_768;
         for minute in 0..20 {
@@ -194,7 +194,7 @@ mod tests {
 
     /// With the intervals of `mem` and `stat`.
     #[test]
-    fn looks_every_two_seconds_see_a_quiet_minute() {
+    fn readings_every_two_seconds_halve_the_period_after_a_quiet_minute() {
         let mut budget = Budget::new(0.005, 256);
         let mut steps = Vec::new();
         let mut period = 32_768;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn near_the_budget_it_stays() {
+    fn near_the_budget_the_period_stays() {
         let mut budget = Budget::new(0.005, 256);
         budget.step(seconds(1), &[0], 32_768);
         for minute in 1..10 {

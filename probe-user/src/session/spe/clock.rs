@@ -24,7 +24,7 @@ const LONG_ENOUGH: u64 = 1_000_000_000;
 
 impl TimerClock {
     pub(crate) fn calibrate(kernel: KernelClock) -> Self {
-        let (nanos, ticks) = both(kernel);
+        let (nanos, ticks) = read_clocks(kernel);
         Self {
             kernel,
             current: SpeClock {
@@ -40,7 +40,7 @@ impl TimerClock {
 
     /// Reads both clocks again, for the other one of the kernel's two slots.
     pub(crate) fn recalibrate(&mut self) {
-        let (nanos, ticks) = both(self.kernel);
+        let (nanos, ticks) = read_clocks(self.kernel);
         let (first_ticks, first_nanos) = self.first;
         let (elapsed_ticks, elapsed_nanos) = (
             ticks.saturating_sub(first_ticks),
@@ -61,7 +61,7 @@ impl TimerClock {
 }
 
 /// Nanoseconds of the kernel's clock and ticks of the timer.
-fn both(kernel: KernelClock) -> (u64, u64) {
+fn read_clocks(kernel: KernelClock) -> (u64, u64) {
     let nanos = || nanos(kernel.now());
     // Other architectures have no SPE. On these the test PMU's timestamps are `CLOCK_MONOTONIC`.
     at_one_moment(nanos, || timer().unwrap_or_else(nanos))

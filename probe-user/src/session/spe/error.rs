@@ -8,10 +8,10 @@ use crate::{event::spe::NoSpe, sys::descriptors};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpeError {
-    /// The machine has none that can be used.
+    /// The machine has no usable SPE.
     #[error(transparent)]
     NoSpe(#[from] NoSpe),
-    /// It has none on a CPU that is online.
+    /// No online CPU has SPE.
     #[error("no online CPU has SPE: bring one that has it online")]
     NoCpu,
     /// The event was refused.
@@ -27,7 +27,7 @@ pub enum SpeError {
     /// The buffer was refused.
     #[error("cannot map {kib} KiB of AUX buffer for CPU {cpu}: {reason}")]
     Buffer {
-        /// Its size.
+        /// The size of the buffer.
         kib: usize,
         /// The CPU.
         cpu: u32,
@@ -44,16 +44,16 @@ pub enum SpeError {
         /// Why it failed.
         source: io::Error,
     },
-    /// Neither hook attaches.
+    /// The program attaches neither by fentry nor by a kprobe.
     #[error(
         "no program can be attached to perf_aux_output_end: as fentry {fentry}; as kprobe \
          {kprobe}; SPE needs a \
          kernel with CONFIG_FUNCTION_TRACER=y and CONFIG_BPF_EVENTS=y, or CONFIG_KPROBES=y"
     )]
     Hook {
-        /// The answer to fentry.
+        /// Why fentry failed.
         fentry: String,
-        /// The answer to the kprobe.
+        /// Why the kprobe failed.
         kprobe: String,
     },
 }

@@ -132,14 +132,13 @@ pub(crate) struct SpeCpuEvent {
 pub(crate) enum DrainOutcome {
     /// The buffer of the CPU was drained.
     Drained,
-    /// The event is dead: it was not enabled since the last drain, since its CPU was offline in
-    /// between.
+    /// The event is dead: it was not enabled since the last drain, because its CPU went offline.
     Dead,
 }
 
 impl SpeCpuEvent {
-    /// Opens the event of a CPU without enabling it; None if the CPU has no SPE. The sizes are
-    /// those of its buffer and of the kernel's log of the buffer, in bytes.
+    /// Opens the event of a CPU without enabling it; None if the CPU has no SPE. The two sizes are
+    /// in bytes: its buffer, and the kernel's log of the buffer.
     pub(super) fn open(
         events: &SpeEvents,
         cpu: u32,
@@ -223,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn physical_addresses_are_asked_for_where_a_pmu_has_them() {
+    fn physical_addresses_are_requested_if_the_pmu_has_them() {
         let root = Tree::new();
         let files = [
             ("type", "20\n"),

@@ -101,8 +101,8 @@ impl SpeConfig {
     pub(super) fn descriptors(&self, machine: &Machine, cpus: &[u32]) -> usize {
         let sampler = sampler_events(machine);
         let sampled = cpus.iter().filter(|cpu| self.events.covers(**cpu));
-        let on = sampled.map(|cpu| 1 + sampler.on(*cpu).count());
-        on.sum::<usize>() + 1
+        let per_cpu = sampled.map(|cpu| 1 + sampler.on(*cpu).count());
+        per_cpu.sum::<usize>() + 1
     }
 }
 
@@ -204,8 +204,8 @@ impl SpeSampling {
         self.events.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Closes the events of CPUs that are, or were in between, offline: all for which `keep` is
-    /// false.
+    /// Closes the events of CPUs that went offline, even if they are online again: all for which
+    /// `keep` is false.
     pub(crate) fn retain_cpus(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.events.retain_mut(|event| {
@@ -217,7 +217,7 @@ impl SpeSampling {
         });
     }
 
-    /// Assigns a process that waits for its start to the followed command.
+    /// Assigns a process to the followed command before the process starts.
     pub(crate) fn follow(object: &EbpfObject, pid: u32) -> Result<(), SessionError> {
         let task = SpeTask::new(CgroupId::COMMAND, pid, 0);
         object.maps.spe_tasks.put(&u64::from(pid), &task)

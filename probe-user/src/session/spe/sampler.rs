@@ -48,8 +48,8 @@ impl SamplerEvents {
         &self,
         cpu: u32,
     ) -> impl Iterator<Item = &(&'static str, Counter, Option<CpuList>)> {
-        let has = move |cpus: &Option<CpuList>| cpus.as_ref().is_none_or(|it| it.contains(cpu));
-        self.0.iter().filter(move |(_, _, cpus)| has(cpus))
+        let covers = move |cpus: &Option<CpuList>| cpus.as_ref().is_none_or(|it| it.contains(cpu));
+        self.0.iter().filter(move |(_, _, cpus)| covers(cpus))
     }
 }
 
