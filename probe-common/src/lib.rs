@@ -2,7 +2,8 @@
 //!
 //! Everything but the decoder in [`spe`] is plain old data made of 64-bit words: user space reads
 //! the maps as arrays of words and converts them by [`Plain`]. There is no I/O and no allocation.
-//! The only dependency is serde (feature `serde`), with which user space records them in files.
+//! The only dependency is serde (feature `serde`), for the structures that user space records in
+//! files.
 #![no_std]
 #![cfg_attr(not(feature = "tags"), forbid(unsafe_code))]
 #![deny(unsafe_code)]

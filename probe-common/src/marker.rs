@@ -26,7 +26,7 @@ pub enum MarkerKind {
     Fork = 3,
     /// The process executes another program.
     Exec = 4,
-    /// The thread ends; `end` is 1 where it is the last one of its process.
+    /// The thread ends; `end` is 1 if it is the last thread of its process.
     Exit = 5,
 }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_give_no_record() {
+    fn invalid_bytes_give_no_record() {
         let (bytes, _) = record(0, 9, b"array");
         assert_eq!(MarkerRecord::parse(&bytes), None, "the name is cut");
         assert_eq!(MarkerRecord::parse(&bytes[..39]), None);

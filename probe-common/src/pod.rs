@@ -24,7 +24,7 @@ pub trait Field: Copy {
     fn write(&self, to: &mut Writer<'_>);
     /// Adds every number of `other`, wrapping.
     fn add(&mut self, other: &Self);
-    /// Each number minus that of `earlier`; 0 if it shrank.
+    /// Subtracts every number of `earlier`; 0 for a number that shrank.
     #[must_use]
     fn minus(&self, earlier: &Self) -> Self;
 }
@@ -140,7 +140,7 @@ impl<T: Field, const N: usize> Field for [T; N] {
     }
 }
 
-/// Makes a newtype of a number a [`Field`]: `number!(Name)` for `struct Name(u64)`.
+/// Implements [`Field`] for a newtype of a number: `number!(Name)` for `struct Name(u64)`.
 macro_rules! number {
     ($name:ident) => {
         impl $crate::pod::Field for $name {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     pod! {
-        /// The same, nested.
+        /// Nests [`Inner`] in an array.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Outer {
             pub signed: i64,
@@ -285,7 +285,7 @@ mod tests {
     };
 
     #[test]
-    fn fields_lie_in_their_order() {
+    fn fields_keep_the_order_of_declaration() {
         assert_eq!(Outer::WORDS, 5);
         let bytes: [[u8; 8]; 5] = OUTER.to_words().map(u64::to_ne_bytes);
         assert_eq!(bytes[0], (-2_i64).to_ne_bytes());
@@ -307,17 +307,17 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_of_each_number_by_itself() {
+    fn every_number_is_added_separately() {
         let mut sum = OUTER;
         sum.add(&OUTER);
         assert_eq!(sum.signed, -4);
         assert_eq!(sum.pair[0].bytes, [6, 8]);
-        // It wraps, and nothing is carried into the next field.
+        // The sum wraps, and nothing is carried into the next field.
         assert_eq!((sum.pair[1].low, sum.pair[1].middle), (u32::MAX - 1, 10));
     }
 
     #[test]
-    fn a_difference_is_of_each_number_by_itself_and_at_least_0() {
+    fn every_number_is_subtracted_separately_down_to_0() {
         let mut later = OUTER;
         (later.pair[0].low, later.pair[1].middle) = (9, 1);
         let [first, second] = later.minus(&OUTER).pair;

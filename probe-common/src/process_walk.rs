@@ -9,7 +9,7 @@ pod! {
     pub struct WalkedProcess {
         /// Number of the last walk that found it before its last thread had ended; 0: none.
         pub met: u64,
-        /// Its threads at that walk that had not begun to exit: 0 while it ends.
+        /// Threads that had not begun to exit at that walk; 0 while the process ends.
         pub live: u64,
         /// Its command name at that walk, up to the first NUL.
         pub comm: [u8; 16],
@@ -33,8 +33,8 @@ pod! {
     pub struct ProcessWalk {
         /// Its number, from 1.
         pub number: u64,
-        /// [`Self::OWNERS`] or [`Self::WAITS`]: where every thread goes; 0: threads are not
-        /// visited.
+        /// [`Self::OWNERS`] or [`Self::WAITS`]: the map that every thread is added to; 0: threads
+        /// are not visited.
         pub threads: u64,
         /// A process id to look for, in the pid namespace of the reader; 0: none.
         pub wanted: u64,
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_is_read_as_it_was_begun() {
+    fn a_walk_survives_the_conversion_to_words() {
         let walk = ProcessWalk {
             number: 7,
             threads: ProcessWalk::OWNERS,

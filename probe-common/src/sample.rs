@@ -2,8 +2,8 @@
 //! the table of addresses ([`AddressSlot`]), and the sample accounting of each CPU ([`SampleCpu`]).
 //!
 //! Rows and addresses have a generation. User space starts a new generation at each reading, waits
-//! until the program runs that began in the previous one have finished, and then reads the previous
-//! one, which no longer changes.
+//! until the program runs that began in the previous generation have finished, and then reads that
+//! generation, which no longer changes.
 
 mod data_source;
 mod table;
@@ -167,7 +167,7 @@ pod! {
         pub others: u64,
         /// Runs that measured their own duration: one in [`Self::MEASURE_EVERY`].
         pub measured: u64,
-        /// Nanoseconds that these took.
+        /// Nanoseconds that the measured runs took.
         pub nanos: u64,
         /// Samples whose instruction did not fit into the table of addresses.
         pub unplaced: u64,
@@ -175,7 +175,7 @@ pod! {
         pub unpaged: u64,
         /// Rows that the kernel refused because the map was full.
         pub full: u64,
-        /// Rows that it refused because memory was short or the map was locked.
+        /// Rows that the kernel refused because memory was short or the map was locked.
         pub refused: u64,
         /// Finished runs: fewer than [`Self::samples`] while a run is in progress.
         #[cfg_attr(feature = "serde", serde(default))]
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn squares_are_carried() {
+    fn squares_carry_into_the_high_word() {
         let mut row = SampleRow::ZERO;
         let period = 1_u64 << 31;
         for _ in 0..9 {

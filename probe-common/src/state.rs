@@ -16,8 +16,8 @@ pub enum FlushMode {
     Arm = 0,
     /// Charge the open slice to its owner, and look up the owner of the running task again.
     Charge = 1,
-    /// Charge the open slice and forget its owner: hook `cgroup-switches` sees owners when they
-    /// leave.
+    /// Charge the open slice and forget its owner: hook `cgroup-switches` sees an owner only when
+    /// it is switched out.
     ChargeAndForget = 2,
     /// Charge the open slice to its owner, and stop counting until [`Self::Arm`]: the counters of
     /// this CPU are about to be exchanged.
@@ -118,11 +118,11 @@ pod! {
         /// idle, and if rows are keyed by process or a command's process tree is followed.
         pub set: u64,
         /// [`Self::ARMED`] once user space armed this CPU, [`Self::AWAY`] while it is offline, 0
-        /// before. Only an armed CPU charges. No other word is ever written by another CPU: the
-        /// CPU that takes this one offline writes it.
+        /// before. Only an armed CPU charges. This is the only word that another CPU writes: the
+        /// CPU that takes this one offline.
         pub armed: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds when the open slice began by the scheduler's clock, as far
-        /// back as the slice's clock counters are taken. Never before the last reading's.
+        /// `CLOCK_MONOTONIC` nanoseconds when the open slice began: the time of the last reading,
+        /// set back to the switch if clock counters were. Never before its previous value.
         pub since: u64,
         /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
         pub read: u64,
@@ -134,10 +134,10 @@ pod! {
         /// Index of this CPU's counters in the maps of counters: its position among the possible
         /// CPUs.
         pub place: u64,
-        /// The active rotated group, with its counters in the slots after the fixed groups';
+        /// The active rotated group; its counters are in the slots after those of the fixed groups.
         /// [`NO_GROUP`] if none counts on this CPU.
         pub live: u64,
-        /// Number of its counters in these slots; 0 while they are exchanged.
+        /// Number of the rotated group's counters in the slots; 0 while they are exchanged.
         pub live_events: u64,
         /// 1 if groups are multiplexed on this CPU; 0 if one is active all the time.
         pub turns: u64,
@@ -154,11 +154,11 @@ pod! {
         /// before the first.
         pub lag: u64,
         /// When the open slice began, by the run queue's clock. Kept for the ledger of waits, as
-        /// the next two.
+        /// are the next two fields.
         pub slice_began: u64,
-        /// When the slice before it began.
+        /// When the slice before the open one began.
         pub before_began: u64,
-        /// Who ran in the slice before it.
+        /// Owner of the slice before the open one.
         pub owner_before: CgroupId,
         /// Nanoseconds that the owner of the open slice waited during it: behind itself.
         pub own_wait: u64,
@@ -169,17 +169,17 @@ pod! {
         pub retry_waits: u64,
         /// The waits of the open slice, by their lengths.
         pub wait_times: WaitTimes,
-        /// Their buckets: bit n is set if there is one in bucket n.
+        /// Bit n: a wait of the open slice is in bucket n.
         pub wait_buckets: u64,
-        /// The bucket of the last one.
+        /// The bucket of the last wait.
         pub last_bucket: u64,
         /// Waits for which `WAIT_TIMES` had no room.
         pub unplaced_waits: u64,
         /// `CLOCK_MONOTONIC` nanoseconds before which no row of `WAIT_TIMES` is created on this
         /// CPU, after it was full.
         pub retry_wait_times: u64,
-        /// A row of USAGE as it is inserted, since it is too large for a stack: all zeros but the
-        /// time of the last insertion.
+        /// The row that is inserted into USAGE, here because it is too large for the stack: all
+        /// zeros but the time of the last insertion.
         pub new_row: UsageRow,
         /// Scratch words that turn a pointer into a number: one for the hooks, one for
         /// `wait_migrate`, which may interrupt them.

@@ -1,10 +1,9 @@
 //! Marker functions, by which a program names its memory regions and phases
-//! (docs/reference/regions.md).
-//! `include/pmuscope.h` has the same for C.
+//! (docs/reference/regions.md). `include/pmuscope.h` has the same functions for C.
 //!
-//! They only return; pmuscope observes their calls by uprobes. Each is a naked function, opaque to
-//! the optimiser, so that its arguments are where the calling convention puts them. On machines
-//! other than x86-64 and arm64, on which pmuscope does not run, they are empty.
+//! The functions only return; pmuscope observes their calls by uprobes. Each is a naked function,
+//! opaque to the optimiser, so that its arguments are where the calling convention puts them. On
+//! machines other than x86-64 and arm64, on which pmuscope does not run, they are empty.
 
 use core::{
     ffi::{CStr, c_char},

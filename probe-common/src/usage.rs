@@ -19,11 +19,13 @@ impl CgroupId {
     pub const IDLE: Self = Self(0);
     /// The process tree of a command without its own cgroup.
     pub const COMMAND: Self = Self(u64::MAX);
-    /// Not known until the next event: hook `cgroup-switches` sees the owner when it leaves.
+    /// Not known until the next event: hook `cgroup-switches` sees an owner only when it is
+    /// switched out.
     pub const UNKNOWN: Self = Self(u64::MAX - 1);
-    /// In the ledger of waits: before the oldest slice that is kept of the CPU.
+    /// In the ledger of waits: the time before the oldest slice kept for the CPU.
     pub const EARLIER: Self = Self(u64::MAX - 4);
-    /// In the ledger of waits: in the run queue of another CPU, which no program saw it leave.
+    /// In the ledger of waits: time in the run queue of another CPU. No program saw the thread
+    /// leave that queue.
     pub const OTHER_CPU: Self = Self(u64::MAX - 5);
     /// The root of the hierarchy: `kernfs` numbers it 1.
     pub const ROOT: Self = Self(1);

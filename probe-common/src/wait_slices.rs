@@ -1,11 +1,11 @@
-//! The last slices of a CPU, by which the ledger of waits divides a wait among those who ran.
+//! The last slices of a CPU, by which the ledger of waits divides a wait among the owners that ran.
 //!
 //! The program at `sched_switch` closes slices and divides. A wait is divided from its end: the open
 //! slice first, then the slices before it, from the newest on.
 
 use crate::{CgroupId, CpuState};
 
-/// Bytes of the last slices that are kept of a CPU.
+/// Bytes of the slices kept for a CPU.
 pub const WAIT_SLICES_BYTES: usize = size_of::<WaitSlices>();
 
 /// A slice of a CPU: the time in which one owner ran. It ends when the next one begins.
@@ -22,14 +22,14 @@ pub struct WaitSlice {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct WaitSlices {
-    /// The next one is at [`Self::count`] modulo their number.
+    /// The next slice goes to index [`Self::count`] modulo [`Self::KEPT`].
     pub slices: [WaitSlice; Self::KEPT],
-    /// How many there were.
+    /// Number of slices so far.
     pub count: u64,
 }
 
 impl WaitSlices {
-    /// How many are kept. A wait of a time slice or two is among them, even if bursts of many
+    /// Number of slices kept. They cover a wait of one or two time slices, even if bursts of many
     /// containers came in between.
     pub const KEPT: usize = 64;
 
@@ -37,13 +37,14 @@ impl WaitSlices {
     /// change.
     #[inline(always)]
     pub const fn close(&mut self, state: &mut CpuState, end: u64) {
-        // By process, owners of one cgroup follow each other.
+        // If rows are keyed by process, consecutive slices may have the same cgroup: they become
+        // one.
         if self.count == 0 || state.owner_before.0 != state.owner.0 {
             self.count += 1;
             state.before_began = state.slice_began;
             state.owner_before = state.owner;
         }
-        // A time that the kernel did not set at this switch may be older.
+        // `end` may be older than the slice, if the kernel did not update the clock at this switch.
         if end > state.slice_began {
             state.slice_began = end;
         }
@@ -53,7 +54,7 @@ impl WaitSlices {
         };
     }
 
-    /// The slice that is `back` before the open one.
+    /// The slice that is `back` slices before the open one.
     #[inline(always)]
     #[must_use]
     pub const fn back(&self, back: u64) -> WaitSlice {
@@ -69,8 +70,8 @@ impl WaitSlices {
         (self.count.wrapping_sub(back) as usize) & (Self::KEPT - 1)
     }
 
-    /// The number of slices whose beginning is known: the end of the one before it. What the oldest
-    /// one follows is no longer kept.
+    /// The number of slices with a known beginning, which is the end of the slice before. The
+    /// beginning of the oldest kept slice is unknown.
     #[inline(always)]
     #[must_use]
     pub const fn known(&self) -> u64 {
@@ -80,12 +81,13 @@ impl WaitSlices {
     }
 }
 
-/// A wait in one run queue, by its clock, or the first part of it, which is not divided yet.
+/// A wait in one run queue, by that queue's clock. Parts are taken from its end: what remains is
+/// the part that is not divided yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitSpan {
     /// Its beginning.
     pub queued: u64,
-    /// Its end, or where the part begins that is divided.
+    /// Its end, or the start of the part that is already divided.
     pub end: u64,
 }
 

@@ -1,13 +1,13 @@
 //! What tasks do while they do not run: the counters that the hook `sched-switch` keeps for each
-//! CPU ([`SchedulerCounter`]), and what it keeps of each thread between two of its runs
-//! ([`WaitTask`]).
+//! CPU ([`SchedulerCounter`]), and the state of each thread that it keeps between two runs of the
+//! thread ([`WaitTask`]).
 //!
-//! They follow the kernel's own accounts (`kernel/sched/stats.h`, `CONFIG_SCHED_INFO`): a thread's
-//! `run_delay` is the time that it was runnable and did not run.
+//! The counters follow the kernel's own accounts (`kernel/sched/stats.h`, `CONFIG_SCHED_INFO`): a
+//! thread's `run_delay` is the time that it was runnable and did not run.
 
 use crate::{CgroupId, SLOTS, pod::pod};
 
-/// A counter of the hook. Its number is the `config` of its event, and its place in
+/// A counter of the hook. Its number is the `config` of its event, and its index in
 /// [`CpuState::scheduler`](crate::CpuState::scheduler) plus 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -17,7 +17,8 @@ pub enum SchedulerCounter {
     /// Waits that ended.
     Waits = 2,
     /// Waits with an unknown part: threads that the kernel did not take as waiting (preempted after
-    /// they had set another state), and threads whose [`WaitTask`] another one replaced.
+    /// they had set another state), and threads whose [`WaitTask`] was replaced by another
+    /// thread's.
     UnknownWaits = 3,
     /// Switches from threads that blocked or slept.
     VoluntarySwitches = 4,
@@ -42,7 +43,7 @@ const _: () = {
     assert!(SLOTS * SchedulerCounter::BITS <= 64);
 };
 
-/// Threads for which there is room, by their addresses ([`WaitTask::place`]).
+/// Number of [`WaitTask`] entries. A thread's address selects its entry ([`WaitTask::place`]).
 pub const WAIT_TASKS: u32 = 1 << WAIT_TASKS_BITS;
 
 const WAIT_TASKS_BITS: u32 = 16;
@@ -51,10 +52,10 @@ const WAIT_TASKS_BITS: u32 = 16;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 pod! {
-    /// What is kept of a thread from one of its switches to the next.
+    /// The state of a thread from one of its switches to the next.
     ///
-    /// The CPUs that its thread and another one with the same place run on may write it at the same
-    /// time. [`Self::check`] shows a mix of both.
+    /// If two threads have the same place, the CPUs that they run on may write the entry at the
+    /// same time. [`Self::check`] reveals a mix of both.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WaitTask {
         /// The thread's address. Its id would change when a thread other than the leader calls
@@ -67,7 +68,7 @@ pod! {
         /// The run queue's clock when the thread was switched out into uninterruptible sleep; 0 if
         /// it was not. [`Self::FIRST`] in the wait before its first switch.
         pub blocked: u64,
-        /// Of the numbers above.
+        /// Checksum of the fields above.
         pub check: u64,
     }
 }
@@ -76,14 +77,14 @@ impl WaitTask {
     /// [`Self::blocked`] of a thread that has not run yet.
     pub const FIRST: u64 = u64::MAX;
 
-    /// For the thread at this address, which is switched in or out.
+    /// The entry of the thread at this address, which is switched in or out.
     #[inline(always)]
     #[must_use]
     pub const fn new(address: u64, run_delay: u64, blocked: u64) -> Self {
         Self::waiting(address, run_delay, run_delay, blocked)
     }
 
-    /// For the thread at this address, whose wait is in the ledger up to `divided`.
+    /// The entry of the thread at this address, whose wait is in the ledger up to `divided`.
     #[inline(always)]
     #[must_use]
     pub const fn waiting(address: u64, run_delay: u64, divided: u64, blocked: u64) -> Self {
@@ -103,7 +104,7 @@ impl WaitTask {
         (address.wrapping_mul(SPREAD) >> (u64::BITS - WAIT_TASKS_BITS)) as u32
     }
 
-    /// Whether it is of the thread at this address, and whole.
+    /// Whether it belongs to the thread at this address, and is not a mix of two entries.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(&self, address: u64) -> bool {
@@ -132,7 +133,7 @@ pod! {
     pub struct WaitKey {
         /// Owner of the wait.
         pub waiting: CgroupId,
-        /// Cgroup of who ran, also where rows are keyed by process; [`CgroupId::IDLE`]: nobody;
+        /// Cgroup that ran, even if rows are keyed by process; [`CgroupId::IDLE`]: none;
         /// [`CgroupId::EARLIER`], [`CgroupId::OTHER_CPU`]: not known.
         pub running: CgroupId,
         /// Process of the wait; 0 unless counting by process.
@@ -158,7 +159,7 @@ pod! {
 }
 
 impl WaitTimes {
-    /// The power of two that ends bucket 0, in seconds.
+    /// Bucket 0 ends at 2^`FIRST_END` seconds.
     pub const FIRST_END: i32 = -20;
 
     /// 2^20 / 10^9 as a fraction of 2^28: nanoseconds in units of 2^-20 s, to 10^-7 of them.
@@ -197,14 +198,14 @@ impl WaitTimes {
         self.counts.iter().copied().fold(0, u64::saturating_add)
     }
 
-    /// The sum of both.
+    /// The counts of `self` and `other` together.
     #[must_use]
-    pub fn plus(&self, more: &Self) -> Self {
+    pub fn plus(&self, other: &Self) -> Self {
         let mut sum = *self;
-        for (sum, more) in sum.counts.iter_mut().zip(more.counts) {
-            *sum = sum.saturating_add(more);
+        for (sum, other) in sum.counts.iter_mut().zip(other.counts) {
+            *sum = sum.saturating_add(other);
         }
-        sum.nanos = sum.nanos.saturating_add(more.nanos);
+        sum.nanos = sum.nanos.saturating_add(other.nanos);
         sum
     }
 
@@ -216,15 +217,15 @@ impl WaitTimes {
         let counts = gain.counts.iter_mut().zip(earlier.counts);
         let numbers = counts.chain([(&mut gain.nanos, earlier.nanos)]);
         for (now, before) in numbers {
-            let Some(more) = now.checked_sub(before) else {
+            let Some(increase) = now.checked_sub(before) else {
                 return *self;
             };
-            *now = more;
+            *now = increase;
         }
         gain
     }
 
-    /// The end of a bucket in seconds, which is in the next one; None of the last.
+    /// The end of a bucket in seconds, which belongs to the next bucket; None for the last.
     #[must_use]
     pub fn end(bucket: usize) -> Option<f64> {
         let last = WAIT_BUCKETS - 1;
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_powers_of_two_of_a_second() {
+    fn buckets_end_at_powers_of_two_of_a_second() {
         let nanos = |bucket: usize| WaitTimes::end(bucket).unwrap() * 1e9;
         for bucket in 0..WAIT_BUCKETS - 1 {
             let end = nanos(bucket);
@@ -259,7 +260,7 @@ mod tests {
     const ADDRESSES: [u64; 2] = [0xffff_8880_0001_0000, 0xffff_8880_0001_2340];
 
     #[test]
-    fn a_mix_of_two_threads_is_of_neither() {
+    fn a_mix_of_two_threads_belongs_to_neither() {
         let rows = [
             WaitTask::new(ADDRESSES[0], 1000, 0),
             WaitTask::waiting(ADDRESSES[1], 1001, 1500, 5000),
@@ -280,7 +281,7 @@ mod tests {
         assert!(WaitTask::ZERO.is_empty() && !rows[0].is_empty());
     }
 
-    /// As the kernel allocates them: several in each block of 32 KiB.
+    /// Addresses as the kernel allocates threads: several in each block of 32 KiB.
     #[test]
     fn threads_are_spread_over_all_places() {
         let mut used = [false; WAIT_TASKS as usize];
@@ -290,7 +291,7 @@ mod tests {
             let place = &mut used[WaitTask::place(address) as usize];
             shared += usize::from(core::mem::replace(place, true));
         }
-        // 10,000 at random share 728 of 65,536 places.
+        // 10,000 random addresses would share 728 of the 65,536 places.
         assert!(shared < 1000, "{shared}");
     }
 }

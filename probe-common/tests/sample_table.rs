@@ -35,16 +35,16 @@ fn add(table: &mut [AddressSlot], key: &AddressKey, read: u64) -> bool {
     })
 }
 
-fn of(table: &[AddressSlot], generation: u64) -> Vec<AddressSlot> {
+fn slots_of(table: &[AddressSlot], generation: u64) -> Vec<AddressSlot> {
     let slots = table.iter().copied();
     slots.filter(|it| it.key.generation == generation).collect()
 }
 
 proptest! {
-    /// What user space reads of each generation is what was added in it, less what found no slot,
-    /// whenever it has read the generation before.
+    /// User space reads every sample of a generation that found a slot, whenever it finishes
+    /// reading the previous generation.
     #[test]
-    fn nothing_is_lost_unsaid(
+    fn every_sample_is_stored_or_refused(
         generations in prop::collection::vec(
             (prop::collection::vec((0..40_u64, 0..3_u32, 0..2_u8), 0..120), 0..120_usize),
             1..6,
@@ -53,18 +53,18 @@ proptest! {
     ) {
         let mut table = vec![AddressSlot::ZERO; slots as usize];
         for (generation, (samples, reads_at)) in (AddressKey::FIRST..).zip(&generations) {
-            let before = of(&table, generation - 1);
-            let mut truth: BTreeMap<AddressKey, (u32, u64)> = BTreeMap::new();
+            let before = slots_of(&table, generation - 1);
+            let mut expected: BTreeMap<AddressKey, (u32, u64)> = BTreeMap::new();
             let mut refused = 0;
             for (at, sample) in samples.iter().enumerate() {
                 let key = key(*sample, generation);
                 let read = if at < *reads_at { generation - 2 } else { generation - 1 };
                 if at == *reads_at {
-                    // User space was reading these until now.
-                    prop_assert_eq!(of(&table, generation - 1), before.clone());
+                    // User space reads the previous generation until now.
+                    prop_assert_eq!(slots_of(&table, generation - 1), before.clone());
                 }
                 if add(&mut table, &key, read) {
-                    let (samples, periods) = truth.entry(key).or_default();
+                    let (samples, periods) = expected.entry(key).or_default();
                     *samples += 1;
                     *periods += 3;
                 } else {
@@ -72,32 +72,33 @@ proptest! {
                 }
             }
             let mut found: BTreeMap<AddressKey, (u32, u64)> = BTreeMap::new();
-            for slot in of(&table, generation) {
+            for slot in slots_of(&table, generation) {
                 let (samples, periods) = found.entry(slot.key).or_default();
                 *samples += slot.row.samples;
                 *periods += slot.row.periods;
                 prop_assert_eq!(slot.row.first, generation * 10);
             }
-            prop_assert_eq!(&found, &truth);
-            let kept: u32 = truth.values().map(|(samples, _)| samples).sum();
-            prop_assert_eq!(kept as usize + refused, samples.len());
-            // Where there is ample room all have some.
+            prop_assert_eq!(&found, &expected);
+            let stored: u32 = expected.values().map(|(samples, _)| samples).sum();
+            prop_assert_eq!(stored as usize + refused, samples.len());
+            // A table with ample room refuses no sample.
             prop_assert!(slots < 2048 || refused == 0, "{} refused", refused);
         }
     }
 }
 
-/// As many samples as a CPU takes between two readings, each at an address of its own, in a table
-/// of twice as many slots. User space has read a generation when a hundredth of the next is there.
+/// Each generation has as many samples as a CPU takes between two readings, each at its own
+/// address; the table has twice as many slots. User space finishes reading a generation when a
+/// hundredth of the next one has been added.
 #[test]
-fn a_table_that_is_half_full_loses_next_to_nothing_in_any_reading() {
+fn a_half_full_table_loses_at_most_one_percent_of_a_generation() {
     const SAMPLES: u64 = 4096;
     let mut table = vec![AddressSlot::ZERO; 2 * usize::try_from(SAMPLES).unwrap()];
     let mut address = 0_u64;
     for generation in AddressKey::FIRST..AddressKey::FIRST + 8 {
         let mut lost = 0;
         for at in 0..SAMPLES {
-            // Without a pattern.
+            // Pseudo-random addresses.
             address = address
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);

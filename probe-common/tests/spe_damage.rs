@@ -1,9 +1,9 @@
-//! What is not a whole record: each kind of damage is found, named and left behind.
+//! Damaged data: the decoder detects each kind of damage, names it, and continues after it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use probe_common::spe::{BadCounts, BadKind, Records, SourceTable};
 
-/// What is in a cell, as good or bad records.
+/// Decodes a cell that begins with these bytes: each record, good or bad.
 fn decode(bytes: &[u8]) -> Vec<Result<(), BadKind>> {
     let mut cell = [0; 64];
     cell[..bytes.len()].copy_from_slice(bytes);
@@ -20,7 +20,7 @@ fn good() -> [u8; 64] {
 }
 
 #[test]
-fn kinds_in_a_cell() {
+fn every_kind_of_damage_in_a_cell_is_detected() {
     assert_eq!(decode(&good()), [Ok(())]);
     assert_eq!(decode(&[0; 64]), []);
     assert_eq!(decode(&[0xff]), [Err(BadKind::Header)]);
@@ -71,7 +71,7 @@ fn alignment_packets_lead_to_the_next_multiple() {
         let boundary = 2 << low;
         let mut bytes = [0; 64];
         bytes[..2].copy_from_slice(&[0x20 | low, 0x00]);
-        // Between the packet and the multiple anything may be.
+        // Any bytes may be between the packet and the multiple.
         bytes[2..boundary.max(2)].fill(0xff);
         bytes[boundary.max(2)] = 0x49;
         bytes[63] = 0x01;
@@ -80,7 +80,7 @@ fn alignment_packets_lead_to_the_next_multiple() {
 }
 
 #[test]
-fn counts_by_kind() {
+fn bad_records_are_counted_by_kind() {
     let mut counts = BadCounts::default();
     for (n, kind) in BadKind::ALL.into_iter().enumerate() {
         for _ in 0..=n {
@@ -130,7 +130,7 @@ fn damage_between_records_of_other_sizes_ends_with_the_next_end() {
 }
 
 #[test]
-fn records_longer_than_a_window() {
+fn records_longer_than_a_window_are_decoded() {
     let mut record = vec![0x49, 0x00];
     record.resize(150, 0);
     record.extend([0x98, 0x07, 0x00, 0x01]);
@@ -144,7 +144,7 @@ fn records_longer_than_a_window() {
 }
 
 #[test]
-fn a_record_without_end_is_found_out() {
+fn a_record_without_end_is_unterminated() {
     let mut data = vec![0x49, 0x00];
     data.resize(4096, 0);
     data.extend(good());
@@ -157,10 +157,10 @@ fn a_record_without_end_is_found_out() {
     assert_eq!(kinds, [Err((0, BadKind::Unterminated)), Ok(()), Ok(())]);
 }
 
-/// Where the end of a record is lost, its packets stand before those of the next one: that has
-/// packets of the same kinds.
+/// If the end of a record is lost, its packets are followed by those of the next record, which
+/// repeat some kinds.
 #[test]
-fn a_record_without_end_costs_nothing_of_the_next() {
+fn a_record_without_end_does_not_damage_the_next() {
     let load = |latency| {
         let mut cell = good();
         cell[2..5].copy_from_slice(&[0x98, latency, 0x00]);
@@ -180,10 +180,10 @@ fn a_record_without_end_costs_nothing_of_the_next() {
     );
 }
 
-/// One record of another layout changes nothing for those behind it: the first of 10,001 fills a
+/// One record of another layout does not affect the records after it: the first of 10,001 fills a
 /// cell by chance.
 #[test]
-fn the_first_record_says_nothing_of_the_others() {
+fn the_first_record_does_not_decide_the_layout() {
     let dense = [0x49, 0x00, 0x98, 0x07, 0x00, 0x00, 0x00, 0x00].into_iter();
     let dense: Vec<u8> = dense.chain([0x71, 1, 2, 3, 4, 5, 6, 7, 8]).collect();
     let data = [good().to_vec(), dense.repeat(10_000)].concat();
@@ -193,19 +193,20 @@ fn the_first_record_says_nothing_of_the_others() {
 
 #[test]
 fn alignment_counts_from_the_start_of_the_buffer() {
-    // At place 100 of the buffer: on to 112 (2^4), with garbage between.
+    // At offset 100 of the buffer, the alignment packet leads to 112, a multiple of 2^4, with
+    // garbage in between.
     let mut data = vec![0x49, 0x00, 0x01, 0x23, 0x00];
     data.resize(12, 0xff);
     data.extend([0x49, 0x01, 0x01]);
     let found: Vec<_> = Records::at(&data, 100).collect();
     assert_eq!(found.len(), 2);
     assert!(found.iter().all(Result::is_ok), "{found:?}");
-    // From another place the same bytes are damaged.
+    // At another offset the same bytes are damaged.
     assert!(Records::at(&data, 104).any(|item| item.is_err()));
 }
 
 #[test]
-fn tables_hold_for_listed_cores_only() {
+fn only_listed_cores_have_a_table() {
     // Neoverse V2 r0p1, AmpereOne, HIP12, Olympus; Neoverse N3 and unknown parts of Arm and NVIDIA.
     assert_eq!(
         SourceTable::for_midr(0x411f_d4f1),
@@ -230,9 +231,9 @@ fn tables_hold_for_listed_cores_only() {
     assert_eq!(SourceTable::Common.load(0x100), None);
 }
 
-/// What another core's cache served, or modified: never the core's own caches, nor memory.
+/// Sources of data from other cores: their caches, and lines that are reported as modified.
 #[test]
-fn data_of_other_cores() {
+fn sources_of_other_cores_are_peers() {
     let numbers = |table: SourceTable| -> Vec<u32> {
         let peers = table.peers();
         (0..64).filter(|number| peers >> number & 1 != 0).collect()

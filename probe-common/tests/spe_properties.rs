@@ -1,5 +1,5 @@
-//! Records built from random fields, in random packet order, are given back; damage
-//! costs what it touches and no more.
+//! The decoder gives back records built from random fields in random packet order; damage costs
+//! only the records that it touches.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use probe_common::spe::{BadCounts, BadKind, Record, Records, Stream, WindowContent};
@@ -40,19 +40,19 @@ fn fields() -> impl Strategy<Value = Fields> {
     })
 }
 
-/// A record in a cell of its own, and what it holds: fields are left out until it fits.
+/// A record in a cell of its own, and its fields, without those that do not fit.
 fn cell(mut fields: Fields, random: &mut Random) -> ([u8; 64], Fields) {
     let bytes = random.cell(&mut fields);
     (bytes, fields.widened())
 }
 
-/// What the decoder must find: None for an end packet alone, which is no record.
-fn given(fields: Fields) -> Option<Result<Fields, BadKind>> {
+/// The record that the decoder must return; None for an end packet alone, which is no record.
+fn expected_record(fields: Fields) -> Option<Result<Fields, BadKind>> {
     (fields != Fields::default()).then_some(Ok(fields))
 }
 
-/// The record in one of the layouts that cores have, or might: at a multiple of 64 as Neoverse
-/// cores write it, without gaps, or of any size at any place.
+/// The record in one of the layouts that cores use or might use: at a multiple of 64 as Neoverse
+/// cores write it, without gaps, or of any size at any offset.
 fn laid_out(mut fields: Fields, place: usize, random: &mut Random) -> (Vec<u8>, Fields) {
     let word = |random: &mut Random| Some(random.word());
     let ordered = |load: bool, random: &mut Random| Fields {
@@ -94,8 +94,8 @@ fn window(cell: &[u8], behind: u8) -> [u8; 72] {
     window
 }
 
-/// What the kernel finds in one window.
-fn one(window: &[u8; 72], place: u64, record: &mut Record) -> WindowContent {
+/// Decodes one window as the kernel does.
+fn decode_window(window: &[u8; 72], place: u64, record: &mut Record) -> WindowContent {
     let place = place % (1 << 16);
     Stream::new(place, place + 64).decode(window, record)
 }
@@ -111,7 +111,7 @@ proptest! {
     fn a_cell_gives_its_fields_back(fields in fields(), seed: u64, offset: u32, behind: u8) {
         let (bytes, fields) = cell(fields, &mut Random(seed));
         let mut record = Record::EMPTY;
-        let found = one(&window(&bytes, behind), offset.into(), &mut record);
+        let found = decode_window(&window(&bytes, behind), offset.into(), &mut record);
         let expected = match fields == Fields::default() {
             true => WindowContent::Padding(64),
             false => WindowContent::Record,
@@ -130,7 +130,7 @@ proptest! {
         for fields in records {
             let (bytes, fields) = cell(fields, &mut random);
             data.extend(bytes);
-            given.extend(self::given(fields));
+            given.extend(expected_record(fields));
             // The driver pads with zeros, in whole cells here.
             if random.below(4) == 0 {
                 data.resize(data.len() + 64, 0);
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn any_mix_of_layouts_with_padding_anywhere(
+    fn any_mix_of_layouts_and_padding_is_decoded(
         records in vec(fields(), 1..20), seed: u64, base in 0..5_000usize,
     ) {
         let mut random = Random(seed);
@@ -161,7 +161,7 @@ proptest! {
                     data.resize(next, 0xff);
                 }
             }
-            given.extend(self::given(fields.widened()));
+            given.extend(expected_record(fields.widened()));
         }
         prop_assert_eq!(decoded(&data, base), given);
     }
@@ -172,14 +172,15 @@ proptest! {
     ) {
         let mut random = Random(seed);
         let cells: Vec<_> = records.into_iter().map(|f| cell(f, &mut random)).collect();
-        // Behind the first cell, from which the iterator knows that there are cells.
+        // After the first cell, which shows the iterator that records fill cells.
         let hit = 1 + usize::try_from(random.below(cells.len() as u64 - 1)).unwrap();
         let mut data: Vec<u8> = cells.iter().flat_map(|(bytes, _)| *bytes).collect();
         data[hit * 64..][..32].copy_from_slice(&garbage);
         let mut record = Record::EMPTY;
         let place = 64 * hit as u64;
-        let alone = one(&window(&data[hit * 64..][..64], 0), place, &mut record);
-        // Where the end of a record was hit, what it is a part of may reach into the next cell.
+        let alone = decode_window(&window(&data[hit * 64..][..64], 0), place, &mut record);
+        // If the garbage hit the end of the record, the damaged record may reach into the next
+        // cell.
         let (lost, own) = match alone {
             WindowContent::Padding(64) => (0, Some(vec![])),
             WindowContent::Bad { kind, .. } if kind != BadKind::CutShort => {
@@ -188,12 +189,12 @@ proptest! {
             WindowContent::Padding(65..) => return Err(TestCaseError::reject("alignment")),
             _ => (1, None),
         };
-        let of = |range: std::ops::Range<usize>| {
-            cells[range].iter().filter_map(|(_, fields)| given(fields.clone()))
+        let intact = |range: std::ops::Range<usize>| {
+            cells[range].iter().filter_map(|(_, fields)| expected_record(fields.clone()))
         };
         let found = decoded(&data, 0);
-        let before: Vec<_> = of(0..hit).collect();
-        let after: Vec<_> = of((hit + 1 + lost).min(cells.len())..cells.len()).collect();
+        let before: Vec<_> = intact(0..hit).collect();
+        let after: Vec<_> = intact((hit + 1 + lost).min(cells.len())..cells.len()).collect();
         prop_assert!(found.starts_with(&before), "{:?}", alone);
         prop_assert!(found.ends_with(&after), "{:?}", alone);
         if let Some(own) = own {
@@ -202,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn a_short_tail_costs_the_last_record(
+    fn truncation_costs_only_the_last_record(
         records in vec(fields(), 1..10), seed: u64, in_cells: bool,
     ) {
         let mut random = Random(seed);
@@ -229,12 +230,12 @@ proptest! {
         match &found[whole.min(found.len())..] {
             [] => {}
             [Err(kind)] => prop_assert_eq!(*kind, BadKind::CutShort),
-            more => prop_assert!(false, "{:?}", more),
+            others => prop_assert!(false, "{:?}", others),
         }
     }
 
     #[test]
-    fn any_bytes_are_records_or_counted(data in vec(any::<u8>(), 0..600), base: usize) {
+    fn any_bytes_give_records_or_counted_damage(data in vec(any::<u8>(), 0..600), base: usize) {
         let mut counts = BadCounts::default();
         let (mut records, mut items) = (0, 0);
         for item in Records::at(&data, base) {
@@ -255,8 +256,8 @@ proptest! {
     fn bytes_after_a_cell_are_ignored(bytes: [[u8; 32]; 2], offset: u32, behind: u8) {
         let cell = bytes.as_flattened();
         let [mut one, mut other] = [Record::EMPTY; 2];
-        let first = self::one(&window(cell, 0), offset.into(), &mut one);
-        let second = self::one(&window(cell, behind), offset.into(), &mut other);
+        let first = decode_window(&window(cell, 0), offset.into(), &mut one);
+        let second = decode_window(&window(cell, behind), offset.into(), &mut other);
         prop_assert_eq!((first, one), (second, other));
     }
 }

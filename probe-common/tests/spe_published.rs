@@ -1,4 +1,4 @@
-//! Records and packets that were published with their meaning decode to it.
+//! Published records and packets decode to their published meaning.
 //!
 //! Source: tests/fixtures/spe/README.md; the packets and the frame are those of
 //! `test_spe_decoder.py` and `test_payload.py` of the same repository.
@@ -18,7 +18,7 @@ fn bytes(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn only(data: &[u8]) -> Record {
+fn only_record(data: &[u8]) -> Record {
     let mut records = Records::new(data);
     let record = records.next().unwrap().unwrap();
     assert_eq!(records.next(), None);
@@ -27,7 +27,7 @@ fn only(data: &[u8]) -> Record {
 
 /// The record of packets that lack an end.
 fn packets(text: &str) -> Record {
-    only(&[bytes(text), vec![0x01]].concat())
+    only_record(&[bytes(text), vec![0x01]].concat())
 }
 
 fn branch(record: &Record) -> Branch {
@@ -38,7 +38,7 @@ fn branch(record: &Record) -> Branch {
 }
 
 #[test]
-fn recorded_branches() {
+fn recorded_branches_are_decoded() {
     let end = bytes(include_str!("../../tests/fixtures/spe/branch-end.hex"));
     let timestamp = bytes(include_str!(
         "../../tests/fixtures/spe/branch-timestamp.hex"
@@ -47,7 +47,7 @@ fn recorded_branches() {
         (&end, 39, 40, None),
         (&timestamp, 41, 42, Some(3_913_207_673_451)),
     ] {
-        let record = only(data);
+        let record = only_record(data);
         let pc = record.pc().unwrap();
         assert_eq!(pc.address(), 0x7ffd_bf21_43e0);
         assert_eq!(
@@ -75,7 +75,7 @@ fn recorded_branches() {
 }
 
 #[test]
-fn published_addresses() {
+fn published_addresses_are_decoded() {
     let pc = packets("b0 5c 8b 8c 86 c2 c0 ff c0").pc().unwrap();
     assert_eq!(pc.address(), 0xffff_c0c2_868c_8b5c);
     assert_eq!(
@@ -96,7 +96,7 @@ fn published_addresses() {
 
 /// NS and NSE, bits 63 and 60: with RME there are four states, and a realm is not non-secure.
 #[test]
-fn security_states() {
+fn all_security_states_are_decoded() {
     for (top, state) in [
         ("00", SecurityState::Secure),
         ("80", SecurityState::NonSecure),
@@ -118,7 +118,7 @@ fn security_states() {
 }
 
 #[test]
-fn published_counters_and_time() {
+fn published_counters_and_timestamps_are_decoded() {
     assert_eq!(packets("99 07 00").issue_latency(), Some(7));
     assert_eq!(packets("98 0b 00").total_latency(), Some(11));
     assert_eq!(packets("9a 01 00").translation_latency(), Some(1));
@@ -128,13 +128,13 @@ fn published_counters_and_time() {
         assert_eq!(record.alternate_issue_latency(), Some(5));
         assert_eq!((record.issue_latency(), record.skipped()), (None, 0));
     }
-    let time = only(&bytes("71 6c f8 a5 83 00 0c 00 00"));
+    let time = only_record(&bytes("71 6c f8 a5 83 00 0c 00 00"));
     assert_eq!(time.timestamp(), Some(13_196_348_225_644));
     assert_eq!(packets("43 00").data_source(), Some(0));
 }
 
 #[test]
-fn published_operations() {
+fn published_operations_are_decoded() {
     let access = |text| match packets(text).operation() {
         Some(Operation::LoadStore(op)) => (op.is_store(), op.kind()),
         other => panic!("not a load or store: {other:?}"),
@@ -148,7 +148,7 @@ fn published_operations() {
         acquire_release: true,
     };
     assert_eq!(access("49 16"), (false, ordered));
-    // LDST = 0 of an atomic that returns a value, 1 of one that returns none: as perf has it.
+    // As in perf, LDST is 0 for an atomic that returns a value, and 1 for one that returns none.
     let class = |text| Class::from_record(&packets(text));
     assert_eq!(
         [class("49 16"), class("49 17")],
@@ -159,7 +159,7 @@ fn published_operations() {
 }
 
 #[test]
-fn published_events() {
+fn published_events_are_decoded() {
     let events = |text| packets(text).events().unwrap();
     assert_eq!(events("52 02 00"), Events::RETIRED);
     let load = events("52 16 00");
@@ -176,7 +176,7 @@ fn published_events() {
 
 /// A timestamp that ends a record, then a load of an N1 whose own end is cut off.
 #[test]
-fn published_frame() {
+fn a_published_frame_is_decoded() {
     let frame = bytes(
         "71 af f9 04 81 00 0c 00 00 b0 00 b6 a9 e4 aa aa 00 80 49 00 52 16 00 99 04 00 98 08 00
          b2 43 da 5d e6 aa aa 00 00 9a 01 00 b3 43 5a 95 2c 03 08 00 80 43 00",
@@ -188,7 +188,7 @@ fn published_frame() {
     assert_eq!((cut.kind, cut.at), (BadKind::CutShort, frame.len()));
     assert_eq!(records.next(), None);
 
-    let load = only(&[&frame[9..], &frame[..9]].concat());
+    let load = only_record(&[&frame[9..], &frame[..9]].concat());
     assert_eq!(load.pc().unwrap().address(), 0xaaaa_e4a9_b600);
     assert_eq!(load.virtual_address().unwrap().address(), 0xaaaa_e65d_da43);
     assert_eq!(load.physical_address().unwrap().address(), 0x803_2c95_5a43);
@@ -203,12 +203,12 @@ fn published_frame() {
 }
 
 #[test]
-fn a_whole_recorded_cell_is_what_the_kernel_decodes() {
+fn the_kernel_decodes_a_recorded_cell_like_user_space() {
     let data = bytes(include_str!("../../tests/fixtures/spe/branch-end.hex"));
     let mut window = [0xff; 72];
     window[..64].copy_from_slice(&data);
     let mut record = Record::EMPTY;
     let found = Stream::new(0, 64).decode(&window, &mut record);
     assert_eq!(found, WindowContent::Record);
-    assert_eq!(record, only(&data));
+    assert_eq!(record, only_record(&data));
 }

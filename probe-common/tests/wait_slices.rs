@@ -96,7 +96,7 @@ fn without_zeros(parts: Parts) -> Parts {
     parts.into_iter().filter(|(_, nanos)| *nanos != 0).collect()
 }
 
-/// Lengths as they occur: nothing, microseconds of bursts, slices of milliseconds.
+/// Lengths as they occur: zero, microseconds of bursts, slices of milliseconds.
 fn length() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -107,8 +107,8 @@ fn length() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// Few and many owners, idle among them, more slices than the ring has. The clock of a switch
-    /// may be older than that of the one before.
+    /// Covers few and many owners, idle among them, and more slices than the ring holds. The clock
+    /// at a switch may be older than at the switch before.
     #[test]
     fn the_parts_of_a_wait_add_up_to_it(
         owners in 1_u64..100,

@@ -132,8 +132,8 @@ const fn source(word: u64) -> Option<Source> {
         return Some(Source::RemoteDram);
     }
     if level & level::REMOTE_CACHE_1 != 0 {
-        // On AMD a core complex of the same node: not remote before Linux 6.7, 0 hops (encoded as
-        // 1) since. On Intel another socket, without hops.
+        // On AMD another core complex of the same node: before Linux 6.7 without the remote bit,
+        // since then with 0 hops (encoded as 1). On Intel another socket: remote, without hops.
         return Some(if remote && hops == 0 {
             Source::Remote
         } else {
@@ -203,7 +203,7 @@ mod tests {
 
     /// `pebs_data_source` of Linux 6.12, by its index.
     #[test]
-    fn intels_words() {
+    fn intel_data_sources_are_mapped() {
         let hit = |level: u64, number: u64| word(LOAD, level | HIT, number);
         let table = [
             (word(LOAD, level::MISS, 3) | snoop(1), None),
@@ -244,7 +244,7 @@ mod tests {
 
     /// `g_data_src` and `g_zen4_data_src` of Linux 6.7, and the words of earlier kernels.
     #[test]
-    fn amds_words() {
+    fn amd_data_sources_are_mapped() {
         let hit = |level: u64, number: u64| word(LOAD, level | HIT, number);
         let both = level::L3 | level::REMOTE_CACHE_1;
         // Zen 3 and before: the L3 or another core's cache. Older kernels have no number.
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_have_no_source_and_others_are_no_access() {
+    fn stores_have_no_source_and_other_operations_are_no_access() {
         let store = DataSource::from_word(word(STORE, level::L1 | HIT, 1));
         let access = MemoryAccess {
             class: Class::Store,

@@ -72,7 +72,8 @@ impl SpeAccess {
     /// No data-source packet.
     const NONE: u16 = 0x3fff;
 
-    /// Packs both. Data-source numbers above 0x3ffe, which no core has, become 0x3ffe.
+    /// Packs class and data source. Data-source numbers above 0x3ffe, which no core has, become
+    /// 0x3ffe.
     #[must_use]
     #[inline(always)]
     pub const fn new(class: Class, source: Option<u64>) -> Self {

@@ -100,13 +100,13 @@ impl SpeRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Unattributed {
-    /// It names no thread, and there is no timeline of switches.
+    /// The record names no thread, and there is no timeline of switches.
     NoThread = 0,
-    /// The thread that it names is unknown.
+    /// The thread that the record names is unknown.
     UnknownThread = 1,
-    /// It is older than the last two changes of the thread's owner.
+    /// The record is older than the last two changes of the thread's owner.
     TooOld = 2,
-    /// It names no thread, and the timeline does not reach back to it.
+    /// The record names no thread, and the timeline does not reach back to it.
     BeforeTimeline = 3,
 }
 
@@ -141,7 +141,7 @@ pod! {
     pub struct SpeCpu {
         /// Id of the event that writes the chunks.
         pub event: u64,
-        /// End of its last chunk in the AUX buffer.
+        /// End of that event's last chunk in the AUX buffer.
         pub next: u64,
         /// Chunks handed over to the program.
         pub chunks: u64,
@@ -193,7 +193,8 @@ pod! {
         /// Loads and stores with an address and an owner, if the table of cache lines is kept.
         #[cfg_attr(feature = "serde", serde(default))]
         pub lined: u64,
-        /// Those missing in the table of cache lines, because the kernel refused a new row.
+        /// Loads and stores missing in the table of cache lines, because the kernel refused a new
+        /// row.
         #[cfg_attr(feature = "serde", serde(default))]
         pub unlined: u64,
     }

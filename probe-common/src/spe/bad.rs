@@ -89,7 +89,7 @@ impl BadCounts {
 }
 
 impl core::ops::AddAssign for BadCounts {
-    fn add_assign(&mut self, more: Self) {
-        Field::add(&mut self.0, &more.0);
+    fn add_assign(&mut self, other: Self) {
+        Field::add(&mut self.0, &other.0);
     }
 }

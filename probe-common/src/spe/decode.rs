@@ -1,13 +1,13 @@
 //! Decodes a window of bytes into a record: the loop that runs in the kernel and in user space.
 //!
-//! The verifier accepts it: every read goes through [`Bytes`], which masks the index, nothing can
-//! panic, and the loop has a constant bound.
+//! The verifier accepts the loop: every read goes through [`Bytes`], which masks the index, nothing
+//! can panic, and the loop has a constant bound.
 
 use super::{BadKind, Record};
 
 /// Size of the decoder's window in bytes. Neoverse cores write each record into its own cell: 64
 /// bytes, aligned to 64 and padded with zeros. Other cores write records of other sizes without
-/// gaps. `stream` moves the window over both.
+/// gaps. `stream` moves the window over either layout.
 pub const WINDOW: u32 = 64;
 
 /// Read access to a window of [`WINDOW`] bytes.
@@ -147,7 +147,7 @@ fn step(bytes: &impl Bytes, offset: u32, at: u32, record: &mut Record) -> Result
                 return Err(Stop::Bad { at, kind });
             }
         }
-        // Indices from 8 on.
+        // Address and counter packets with an index of 8 or more are skipped.
         if first & 3 != 0 {
             let size = if header < 0xb0 { 2 } else { 8 };
             return packet.store(size, record, Record::skip);
@@ -234,8 +234,8 @@ const fn pad_run(word: u64) -> u32 {
     1 + (after_first.trailing_zeros() >> 3)
 }
 
-/// Offset of the next packet after an alignment packet at `at`: the next multiple, counted from the
-/// start of the buffer, of two to the power of its low four bits plus one.
+/// Offset of the packet after an alignment packet at `at`: the next multiple of `2 << n`, counted
+/// from the start of the buffer, where `n` is the low four bits of its first byte.
 #[inline(always)]
 const fn aligned(offset: u32, at: u32, first: u8) -> u32 {
     let below = (2u32 << (first & 0xf)).wrapping_sub(1);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_physical_address_is_one_place_for_all() {
+    fn a_physical_address_is_the_same_line_in_every_process() {
         let mut record = Record::EMPTY;
         assert_eq!(LineKey::locate(&record, 7), None);
         record.set_virtual_address(0x7f00_0000_1047);

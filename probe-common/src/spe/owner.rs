@@ -86,7 +86,7 @@ pod! {
 }
 
 pod! {
-    /// Conversion from ticks of the records' clock to `CLOCK_MONOTONIC`: both at the same moment,
+    /// Conversion from ticks of the records' clock to `CLOCK_MONOTONIC`: both clocks at one moment,
     /// and their ratio.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeClock {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_owner_again_only_lives() {
+    fn reassigning_the_same_owner_only_clears_exited() {
         let first = SpeTask::new(CgroupId(7), 42, 0);
         let moved = first.reassigned(CgroupId(8), 42, 100);
         let exited = SpeTask { exited: 1, ..moved };

@@ -2,10 +2,9 @@
 //!
 //! The numbers are implementation defined. The tables and their cores are those of Linux's perf
 //! (tools/perf/util/arm-spe.c); part numbers are those of arch/arm64/include/asm/cputype.h.
-//! NVIDIA's Olympus has the common table by NVIDIA's own patch to that list ("Add NVIDIA Olympus
-//! MIDR to
-//! `neoverse_spe` range list", B. Wicaksono, linux-kernel, 2025-12-19). A core that is not listed
-//! has no table, and its numbers are reported as they are.
+//! NVIDIA's Olympus has the common table by NVIDIA's own patch to perf's list ("Add NVIDIA Olympus
+//! MIDR to `neoverse_spe` range list", B. Wicaksono, linux-kernel, 2025-12-19). A core that is not
+//! listed has no table, and its numbers are reported as they are.
 
 /// The cache, memory or device that served a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -193,9 +192,9 @@ impl SourceTable {
         }
     }
 
-    /// Bit n: a load with data source n got its data from another core: from a cache of that core,
-    /// of its cluster or of another socket, or modified by it. On cores of the common table that
-    /// includes another socket's memory ([`Source::Remote`]).
+    /// Bit n: a load with data source n got its data from another core: from a cache of another
+    /// core, cluster or socket, or as a line that is reported as modified. On cores of the common
+    /// table that includes another socket's memory ([`Source::Remote`]).
     #[must_use]
     pub const fn peers(self) -> u64 {
         let (mut peers, mut number) = (0, 0);

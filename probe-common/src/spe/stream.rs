@@ -99,11 +99,11 @@ impl Stream {
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "less than a window")]
     pub const fn window(&self) -> u32 {
-        let left = self.end.wrapping_sub(self.at);
+        let remaining = self.end.wrapping_sub(self.at);
         if self.at >= self.end {
             0
-        } else if left < CELL {
-            left as u32
+        } else if remaining < CELL {
+            remaining as u32
         } else {
             WINDOW
         }
@@ -211,13 +211,13 @@ impl Stream {
     /// The data end in this window, within a record or padding.
     #[inline(always)]
     const fn cut(&mut self, record: &Record) -> WindowContent {
-        let left = self.end.wrapping_sub(self.at);
+        let remaining = self.end.wrapping_sub(self.at);
         self.at = self.end;
         if self.lost != 0 {
-            return WindowContent::Lost(left);
+            return WindowContent::Lost(remaining);
         }
         if self.open == 0 && record.is_empty() {
-            return WindowContent::Padding(left);
+            return WindowContent::Padding(remaining);
         }
         self.damage(BadKind::CutShort, self.end)
     }
