@@ -21,7 +21,7 @@ use crate::{
     waits,
 };
 
-/// Counts by owner, CPU and group. Not preallocated: only pairs that ran cost memory. User space
+/// Counts by owner, CPU and group. Not preallocated: only keys that ran cost memory. User space
 /// sets the size.
 #[map]
 static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
@@ -42,7 +42,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// When the counters are read.
 pub(crate) enum Moment {
-    /// At no switch.
+    /// Not at a switch.
     Now,
     /// At a switch, before this task has left.
     SwitchOut(Task),
@@ -118,8 +118,8 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
     }
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
-    // From reading to reading, like the counters' own times: a group's running time is a part of
-    // it.
+    // Measured from reading to reading, like the counters' own times: a group's running time is a
+    // part of this length.
     state.length = now - state.read;
     state.read = now;
     // The scheduler's clock may date from the wake-up that led to this switch, and a flush may have
@@ -137,8 +137,7 @@ fn is_running(state: &CpuState, slot: u64) -> bool {
     slot < ROTATED.load() || slot - ROTATED.load() < state.live_events
 }
 
-/// Makes `group` the running one of the rotated groups. Its counters' current values are the
-/// baseline.
+/// Makes `group` the active rotated group. Its counters' current values are the baseline.
 #[inline(always)]
 pub(crate) fn switch_group(state: &mut CpuState, group: u64, events: u64) {
     if (state.live, state.live_events) == (group, events) {
@@ -165,7 +164,7 @@ pub(crate) fn switch_group(state: &mut CpuState, group: u64, events: u64) {
     }
 }
 
-/// Nanoseconds from the switch at `clock` to now, when a clock event has counted `counter`.
+/// Nanoseconds from the switch at `clock` to now, given that a clock event has counted `counter`.
 ///
 /// Both clocks run at the same rate from different starts. The smallest lead of the event so far
 /// counts as no delay: its true delay is that of a warm switch, well below a microsecond.
@@ -184,7 +183,7 @@ fn update_time(time: &mut GroupTime, now: u64) {
     time.last = now;
 }
 
-/// Share of the whole of what [`read`] found.
+/// The share that takes all of what [`read`] found.
 const ALL: u64 = 1 << 16;
 
 /// Charges what [`read`] found: `share` of it to `other`, the rest to `owner`. `estimated` is the
@@ -198,8 +197,8 @@ pub(crate) fn charge(
     mut estimated: u64,
 ) {
     if share != 0 {
-        let of_other = take(&mut estimated, share);
-        charge_share(state, other.cgroup, other.tgid, share, of_other);
+        let other_estimated = take(&mut estimated, share);
+        charge_share(state, other.cgroup, other.tgid, share, other_estimated);
     }
     charge_rest(state, owner.cgroup, owner.tgid, estimated);
     state.counts.charges += 1;
@@ -223,7 +222,7 @@ pub(crate) fn share(ran: u64, length: u64) -> u64 {
 /// Charges `share` of 65,536 parts of what was read. Not inlined, like [`read_all`].
 #[inline(never)]
 fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64, estimated: u64) {
-    // Waits of the slice ended at switches that were seen: they are the owner's.
+    // Waits of the slice ended at switches that were seen: they belong to the owner alone.
     charge_part(state, (cgroup, tgid), estimated, |from, slot| match slot {
         Some(slot) if waits::is_counter(slot) => 0,
         _ => take(from, share),
@@ -290,7 +289,7 @@ fn charge_part(
     }
 }
 
-/// Moves a share out of `from`.
+/// Takes a share out of `from`, and returns it.
 #[inline(always)]
 fn take(from: &mut u64, share: u64) -> u64 {
     let part = (*from >> 16) * share + (((*from & 0xffff) * share) >> 16);

@@ -78,7 +78,7 @@ pub(crate) fn read(
     let Some(counter) = waits::counter(state, slot) else {
         return read_event(slot, state.place);
     };
-    // It always runs. Reading the clock takes longer than all else here.
+    // Such a counter always runs. Reading the clock takes longer than all else here.
     let now = match needs_times {
         // SAFETY: the helper has no preconditions.
         true => unsafe { bpf_ktime_get_ns() },

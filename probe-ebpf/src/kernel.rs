@@ -269,8 +269,9 @@ impl Task {
     /// Nanoseconds for which it ran, at the switch that takes it off the CPU; at most `limit` if
     /// they come from `last_arrival`.
     ///
-    /// The scheduler's own count restarts when a task is moved between run queues, which every exit
-    /// does. `last_arrival` survives such a move, but the kernel does not set it at each switch.
+    /// The scheduler's own count restarts when a task is moved between run queues, which happens at
+    /// every exit. `last_arrival` survives such a move, but the kernel does not set it at each
+    /// switch.
     #[inline(always)]
     pub(crate) fn ran(self, limit: u64) -> u64 {
         if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX
@@ -340,7 +341,8 @@ impl Task {
         if self.pid() == 0 {
             return Some(accounted);
         }
-        // What ticks have accounted since. For a real-time task it may include earlier times.
+        // The time that ticks have accounted since the switch. For a real-time task it may include
+        // earlier times.
         let ran = self.accounted();
         // SAFETY: the helper has no preconditions.
         let limit = unsafe { bpf_ktime_get_ns() } - read;

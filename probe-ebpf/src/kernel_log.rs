@@ -83,7 +83,7 @@ fn send(kind: usize, first: u64, second: u64, third: u64, fourth: u64) {
     }
 }
 
-/// The map of counts refused a row.
+/// Logs that the map of counts refused a row.
 #[inline(always)]
 pub(crate) fn row_refused(key: &UsageKey, error: i32) {
     send(
@@ -150,13 +150,13 @@ fn switch_missed(state: &CpuState, task: Task) {
     );
 }
 
-/// A chunk of `size` bytes that ends at `head` could not be read.
+/// Logs that a chunk of `size` bytes that ends at `head` could not be read.
 #[inline(always)]
 pub(crate) fn chunk_unreadable(size: u64, head: u64) {
     send(LogKind::ChunkUnreadable as usize, size, head, 0, 0);
 }
 
-/// The record of a new or removed cgroup, or of an ended process, was lost.
+/// Logs that the record of a new or removed cgroup, or of an ended process, was lost.
 #[inline(always)]
 pub(crate) fn event_lost(kind: LifecycleKind, id: u64, error: i64) {
     let kind = u64::from(kind as u32);

@@ -37,9 +37,10 @@ const NAME: usize = 16;
 pub(crate) fn notify(kind: LifecycleKind, cpu: u32) {
     let record = [u64::from(cpu), kind as u64];
     const { assert!(LIFECYCLE_HEADER == 16) };
-    // If the record is lost, the next pull sees the count. The kind is the lower half of the second
-    // word and the length, 0, the upper half: all targets are little-endian. Without the flag the
-    // kernel wakes no reader while earlier records of a batch are in the ring.
+    // If the record is lost, the next pull sees the event in the CPU's counts. The kind is the
+    // lower half of the second word and the length, 0, the upper half: all targets are
+    // little-endian. Without the flag the kernel wakes no reader while earlier records of a batch
+    // are in the ring.
     let _ = LIFECYCLE.output::<[u64; 2]>(&record, u64::from(BPF_RB_FORCE_WAKEUP));
 }
 
@@ -111,7 +112,7 @@ unsafe fn output(kind: LifecycleKind, id: u64, record: *mut c_void, len: u64) {
         && let Some(state) = state::this_cpu()
     {
         // SAFETY: a word of a map's value. Atomic, since two programs that preempt each other may
-        // add.
+        // both add.
         unsafe { add_shared(&raw mut state.counts.lost_events, 1) };
         if kernel_log::is_on() {
             kernel_log::event_lost(kind, id, failed);

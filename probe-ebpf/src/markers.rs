@@ -45,11 +45,11 @@ pub(crate) fn observed(tgid: u32) -> bool {
     let mut level = 0;
     while level < LEVELS {
         // SAFETY: the helper has no preconditions.
-        let above = unsafe { bpf_get_current_ancestor_cgroup_id(level) };
-        if above == wanted {
+        let ancestor = unsafe { bpf_get_current_ancestor_cgroup_id(level) };
+        if ancestor == wanted {
             return true;
         }
-        if above == 0 {
+        if ancestor == 0 {
             return false;
         }
         level += 1;

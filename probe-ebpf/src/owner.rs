@@ -13,11 +13,12 @@ pub(crate) struct Owner {
     pub(crate) tgid: u32,
 }
 
-/// 0: rows are keyed by cgroup. 1: all rows also by process. 2: all but rows of memory accesses.
+/// 0: rows are keyed by cgroup. 1: all rows are keyed by process too. 2: all rows except those of
+/// memory accesses are.
 #[unsafe(no_mangle)]
 pub(crate) static BY_PROCESS: Global<u8> = Global::new(0);
 
-/// 1: processes in COMMAND, and their children, own their slices under [`CgroupId::COMMAND`].
+/// 1: slices of processes in COMMAND, and of their children, belong to [`CgroupId::COMMAND`].
 #[unsafe(no_mangle)]
 pub(crate) static FOLLOW_COMMAND: Global<u8> = Global::new(0);
 

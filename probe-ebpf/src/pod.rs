@@ -21,8 +21,8 @@ pub(crate) fn bucket(cycles: u16) -> usize {
     masked::<LATENCY_BUCKETS>(SpeRow::bucket(cycles))
 }
 
-/// An index into `N` values, with a bound that the verifier sees. LLVM knows the bound of some, and
-/// would drop the mask.
+/// An index into `N` values, with a bound that the verifier sees. LLVM knows the bound of some
+/// indices, and would drop the mask.
 #[inline(always)]
 pub(crate) fn masked<const N: usize>(mut index: usize) -> usize {
     const { assert!(N == 32) };
@@ -31,8 +31,8 @@ pub(crate) fn masked<const N: usize>(mut index: usize) -> usize {
     index % N
 }
 
-/// Compiler barrier: an interrupt on this CPU sees the stores before it in order. LLVM has no fence
-/// for eBPF.
+/// Compiler barrier: an interrupt on this CPU sees the earlier stores before the later ones. LLVM
+/// has no fence for eBPF.
 #[inline(always)]
 pub(crate) fn keep_order() {
     // SAFETY: no instruction.

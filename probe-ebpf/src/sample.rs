@@ -73,8 +73,8 @@ offsets! {
     SAMPLE_LEAST_WEIGHT;
 }
 
-/// Samples by owner. Not preallocated: only pairs that were sampled cost memory. User space sets
-/// the size.
+/// Samples by owner. Not preallocated: only keys that were sampled cost memory. User space sets the
+/// size.
 #[map]
 static SAMPLE_ROWS: HashMap<SampleKey, SampleRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
@@ -83,8 +83,8 @@ static SAMPLE_ROWS: HashMap<SampleKey, SampleRow> = HashMap::with_max_entries(1,
 #[map]
 static SAMPLE_ADDRESSES: Array<AddressSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// Sampled data pages, in a table of their own: where each fault is sampled they are far more than
-/// instructions.
+/// Sampled data pages, in a table of their own: if every page fault is sampled, they are far more
+/// numerous than instructions.
 #[map]
 static SAMPLE_PAGES: Array<AddressSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
@@ -107,7 +107,7 @@ const WEIGHT: u64 = 1 << 14;
 const DATA_SRC: u64 = 1 << 15;
 const WEIGHT_STRUCT: u64 = 1 << 24;
 
-/// The fields of a sample other than its address and period.
+/// The fields of a sample other than its instruction address and period.
 struct SampleData {
     weight: u64,
     source: DataSource,
@@ -162,7 +162,7 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     let data = sample_data(ctx, event);
     // A sample without a weight is not known to be short.
     let is_short = data.weight != 0 && data.weight < SAMPLE_LEAST_WEIGHT.load();
-    if has(SAMPLE_ACCESSES.load(), event) && (!data.source.is_access() || is_short) {
+    if is_set(SAMPLE_ACCESSES.load(), event) && (!data.source.is_access() || is_short) {
         counts.others += 1;
     } else {
         add_to_tables(counts, ctx, event, &data, period);
@@ -178,7 +178,7 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
 
 /// Whether the bit of an event is set.
 #[inline(always)]
-fn has(bits: u64, event: u32) -> bool {
+fn is_set(bits: u64, event: u32) -> bool {
     bits >> (event & 63) & 1 == 1
 }
 
@@ -191,11 +191,11 @@ fn period(counts: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32) -> 
     // SAFETY: a field of the context, which the kernel translates.
     let reported = unsafe { (&raw const (*ctx).sample_period).read_volatile() };
     counts.reported = counts.reported.wrapping_add(reported);
-    if !has(SAMPLE_COUNTED.load(), event) {
+    if !is_set(SAMPLE_COUNTED.load(), event) {
         return reported;
     }
     let last = counts.last_count;
-    let Some(count) = count(ctx, has(SAMPLE_PRECISE.load(), event)) else {
+    let Some(count) = count(ctx, is_set(SAMPLE_PRECISE.load(), event)) else {
         counts.last_count = last.wrapping_add(reported);
         return reported;
     };
@@ -294,13 +294,14 @@ fn owner() -> Owner {
         return unknown;
     }
     if state.owner == CgroupId::UNKNOWN {
-        // `cgroup_switch` finds owners only when they leave.
+        // `cgroup_switch` finds an owner only when it is switched out.
         return owner_of(Task::current());
     }
     slice::stored_owner(state)
 }
 
-/// Reads the fields of a sample other than its address. Flags mark the valid ones.
+/// Reads the fields of a sample other than its instruction address and period. Flags mark the valid
+/// fields.
 #[inline(always)]
 fn sample_data(ctx: *mut bpf_perf_event_data, event: u32) -> SampleData {
     let mut data = SampleData {
@@ -309,8 +310,8 @@ fn sample_data(ctx: *mut bpf_perf_event_data, event: u32) -> SampleData {
         walked: false,
         page: 0,
     };
-    let weighed = has(SAMPLE_WEIGHED.load(), event);
-    let addressed = has(SAMPLE_ADDRESSED.load(), event);
+    let weighed = is_set(SAMPLE_WEIGHED.load(), event);
+    let addressed = is_set(SAMPLE_ADDRESSED.load(), event);
     if !weighed && !addressed {
         return data;
     }
@@ -436,11 +437,11 @@ fn add_to(table: &Array<AddressSlot>, key: &AddressKey, increment: &AddressRow) 
 }
 
 /// Lets the period of an event's next sample on this CPU begin at `count`: 0 for an event that is
-/// opened next.
+/// about to be opened.
 #[inline(always)]
 pub(crate) fn count_from(event: u64, count: u64) {
     if let Some(counts) = SAMPLE_CPU.get_ptr_mut(event as u32) {
-        // SAFETY: a per-CPU value; a sample in between only makes its period a part too long.
+        // SAFETY: a per-CPU value; a sample in between only makes the next period too long.
         unsafe { (*counts).last_count = count };
     }
 }

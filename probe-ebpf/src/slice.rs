@@ -80,8 +80,8 @@ pub(crate) fn charge(state: &mut CpuState, prev: Task, set: u64) {
     charge_slice(state, prev);
 }
 
-/// Counts a move of `prev` by another task: `prev` leaves, and no longer belongs to the owner of
-/// the open slice. `set` is the current `css_set` of `prev`.
+/// Counts a move of `prev` by another task: `prev` is switched out, and no longer belongs to the
+/// owner of the open slice. `set` is the current `css_set` of `prev`.
 #[inline(always)]
 pub(crate) fn count_move(state: &mut CpuState, prev: Task, set: u64) {
     let in_its_set = state.set != 0 && state.set == set;

@@ -11,8 +11,8 @@ pub(crate) struct SchedInfo {
     /// Nanoseconds that it was runnable and did not run, up to its last switch or move to another
     /// run queue.
     pub(crate) run_delay: u64,
-    /// When it was put into the run queue that it is in, by that queue's clock; 0 while it runs,
-    /// and if it is in none.
+    /// When it was put into its current run queue, by that queue's clock; 0 while it runs, and if
+    /// it is in no run queue.
     pub(crate) last_queued: u64,
     /// How many times it was switched in.
     pub(crate) runs: u64,

@@ -20,13 +20,13 @@ fn cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     let (cgroup, task) = unsafe { (Cgroup::new(ctx.arg(0)), Task::new(ctx.arg(2))) };
     let whole_process: u64 = ctx.arg(3);
     let current = Task::current();
-    let moved = if whole_process & 0xff == 0 {
+    let current_moved = if whole_process & 0xff == 0 {
         task.address() == current.address()
     } else {
         task.tgid() == current.tgid()
     };
     if cgroup.hierarchy() == 0
-        && moved
+        && current_moved
         && let Some(state) = state::this_cpu()
     {
         // With PREEMPT_RT, interrupts are on here.

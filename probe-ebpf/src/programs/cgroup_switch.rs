@@ -21,8 +21,8 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
     state.counts.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == CpuState::ARMED {
         account::read(state, Moment::SwitchOut(prev));
-        // The task that arming or the other hook found may have been switched out since, to another
-        // task of its cgroup.
+        // The task that arming or the other hook found may have been switched out since, for
+        // another task of its cgroup.
         slice::forget(state);
         slice::charge(state, prev, prev.untyped().cgroup_set());
     }

@@ -81,9 +81,9 @@ fn enter(tree: &mut CgroupWalk) -> Option<()> {
         let cgroup = tree.at.wrapping_sub(CGROUP_SELF.load());
         let node: u64 = read(cgroup.wrapping_add(CGROUP_KN.load()))?;
         let id: u64 = read(node.wrapping_add(KERNFS_NODE_ID.load()))?;
-        if let Some(met) = CGROUPS.get_ptr_mut(id) {
+        if let Some(found) = CGROUPS.get_ptr_mut(id) {
             // SAFETY: user space reads the value only after the walk.
-            unsafe { *met = 1 };
+            unsafe { *found = 1 };
         }
     }
     let children = tree.at.wrapping_add(CSS_CHILDREN.load());

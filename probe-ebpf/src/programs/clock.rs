@@ -1,5 +1,5 @@
-//! `clock`: gives user space the programs' clock. In a time namespace its own `CLOCK_MONOTONIC`
-//! differs.
+//! `clock`: gives user space the programs' clock. In a time namespace, user space's own
+//! `CLOCK_MONOTONIC` differs.
 //!
 //! Never attached: user space runs it by `BPF_PROG_TEST_RUN` (kernel 5.10).
 

@@ -57,7 +57,7 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         slice::charge(state, task, task.untyped().cgroup_set());
     }
     if mode == FlushMode::Disarm as u64 {
-        // No switch goes on with the open slice.
+        // No switch continues the open slice.
         (state.armed, state.task) = (0, 0);
         return 0;
     }

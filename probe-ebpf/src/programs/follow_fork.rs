@@ -10,7 +10,7 @@ fn follow_fork(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 0 and 1 of sched_process_fork are the parent and the child.
     let (parent, child) = unsafe { (Task::new(ctx.arg(0)), Task::new(ctx.arg(1))) };
     if COMMAND.get_ptr(parent.tgid()).is_some() {
-        // If the table is full, the child counts in its cgroup's row, and nowhere else.
+        // If the table is full, the child's slices are charged to its cgroup.
         let _ = COMMAND.insert(child.tgid(), 1, 0);
     }
     0

@@ -1,5 +1,5 @@
-//! `marker`: an observed program calls a function of pmuscope.h. The link's cookie is the
-//! kind of marker (kernel 5.15). It may sleep (kernel 6.0), so that every name can be read.
+//! `marker`: an observed program calls a function of pmuscope.h. The link's cookie is the kind of
+//! marker (kernel 5.15). The program may sleep (kernel 6.0), so that every name can be read.
 
 use aya_ebpf::{
     EbpfContext as _,

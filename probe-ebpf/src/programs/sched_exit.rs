@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// Runs at the exit of the scheduler, in the context of the incoming task, and returns at once if
-/// `sched_switch` has seen this task. A kernel that runs no program in the context of some task
-/// hides from `sched_switch` that this task leaves.
+/// `sched_switch` has seen this task. Some kernels run no program in the context of certain tasks,
+/// and so hide from `sched_switch` that such a task is switched out.
 ///
 /// Clock counters are set back to the switch. What other counters gained since then, on the exit
 /// path and in pending interrupts, goes to the previous slice.

@@ -42,7 +42,8 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
 /// Whether both tasks have the `css_set` of the open slice. Then both are in the same cgroup, and
 /// its id, three loads away, is not needed. Most switches end here.
 ///
-/// `prev` is compared too: if it was moved while it ran, another set may now have the address.
+/// `prev` is compared too: if it was moved while it ran, its old set may be freed, and a new set
+/// may have the same address.
 #[inline(always)]
 fn stays(state: &CpuState, prev: Task, next: Task) -> bool {
     prev.cgroup_set() == state.set && next.cgroup_set() == state.set && next.pid() != 0

@@ -49,7 +49,7 @@ fn spe_attach(ctx: BtfTracePointContext) -> i32 {
         set_owner(task.pid(), cgroup, task.tgid(), since);
         return 0;
     }
-    let Some(shift) = SPE_MOVE.get_ptr_mut(0) else {
+    let Some(task_move) = SPE_MOVE.get_ptr_mut(0) else {
         return 0;
     };
     let signal = task.address().wrapping_add(TASK_SIGNAL.load());
@@ -60,10 +60,10 @@ fn spe_attach(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: this CPU's value. Only this program uses it, and the kernel does not run a program
     // again on a CPU on which it was interrupted.
     unsafe {
-        (*shift).head = head;
-        (*shift).node = read(head).unwrap_or(head);
-        (*shift).cgroup = cgroup;
-        (*shift).since = since;
+        (*task_move).head = head;
+        (*task_move).node = read(head).unwrap_or(head);
+        (*task_move).cgroup = cgroup;
+        (*task_move).since = since;
         bpf_loop(
             MAX_THREADS,
             move_thread as *mut c_void,
@@ -78,21 +78,24 @@ fn spe_attach(ctx: BtfTracePointContext) -> i32 {
 #[inline(never)]
 extern "C" fn move_thread(_: u32, _: *mut c_void) -> i64 {
     // SAFETY: as in `spe_attach`.
-    let Some(shift) = SPE_MOVE.get_ptr_mut(0).map(|shift| unsafe { &mut *shift }) else {
+    let Some(task_move) = SPE_MOVE
+        .get_ptr_mut(0)
+        .map(|task_move| unsafe { &mut *task_move })
+    else {
         return 1;
     };
-    if shift.node == shift.head {
+    if task_move.node == task_move.head {
         return 1;
     }
-    let task = shift.node.wrapping_sub(TASK_THREAD_NODE.load());
+    let task = task_move.node.wrapping_sub(TASK_THREAD_NODE.load());
     let (Some(pid), Some(tgid), Some(next)) = (
         read::<u32>(task.wrapping_add(TASK_PID.load())),
         read::<u32>(task.wrapping_add(TASK_TGID.load())),
-        read::<u64>(shift.node),
+        read::<u64>(task_move.node),
     ) else {
         return 1;
     };
-    set_owner(pid, shift.cgroup, tgid, shift.since);
-    shift.node = next;
+    set_owner(pid, task_move.cgroup, tgid, task_move.since);
+    task_move.node = next;
     0
 }

@@ -1,6 +1,5 @@
-//! `wait_migrate`: a task leaves the run queue of a CPU for that of another one. The ledger of
-//! waits divides what it has waited there by the slices of that CPU, which the other one cannot
-//! read.
+//! `wait_migrate`: a task moves from the run queue of one CPU to another's. The ledger of waits
+//! divides the task's wait so far by the slices of the first CPU, which the second one cannot read.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 

@@ -26,8 +26,8 @@ offsets! {
     SPE_WITH_PAGES;
 }
 
-/// Samples by owner. Not preallocated: only pairs that were sampled cost memory. User space sets
-/// the size.
+/// Samples by owner. Not preallocated: only keys that were sampled cost memory. User space sets the
+/// size.
 #[map]
 static SPE_ROWS: HashMap<SpeKey, SpeRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 

@@ -135,7 +135,8 @@ fn decode_chunk(handle: u64, size: u64, id: u64, started: u64) -> Option<()> {
     } else {
         length
     };
-    // The driver leaves a gap smaller than a record at the end of its half of the buffer: no chunk.
+    // The driver leaves a gap smaller than a record at the end of its half of the buffer: this gap
+    // is no chunk.
     if unread - size >= CELL {
         cpu.late_bytes += unread - size;
     }
@@ -213,7 +214,7 @@ extern "C" fn round_of_walk(round: u32, _: *mut c_void) -> i64 {
     let done = if round & 1 == 0 {
         decode_packets(walk, round)
     } else {
-        account_found(cpu, walk)
+        account_window(cpu, walk)
     };
     i64::from(done.is_none())
 }
@@ -246,16 +247,16 @@ fn decode_packets(walk: &mut ChunkWalk, round: u32) -> Option<()> {
 
 /// Accounts for the content of the window; None at the end.
 #[inline(always)]
-fn account_found(cpu: &mut SpeCpu, walk: &mut ChunkWalk) -> Option<()> {
+fn account_window(cpu: &mut SpeCpu, walk: &mut ChunkWalk) -> Option<()> {
     // SAFETY: the walk is a map value of this CPU.
     let bytes = unsafe { Window::new(&raw const walk.cells, walk.stream.at) };
-    let found = if walk.stream.window() == 0 {
+    let content = if walk.stream.window() == 0 {
         walk.stream.finish()?
     } else {
         let stop = Stop::from_word(walk.stop);
         walk.stream.content(stop, &bytes, &mut walk.record)
     };
-    match found {
+    match content {
         WindowContent::Record => {
             if walk.skip != 0 && walk.stream.in_cells() {
                 let skip_to = walk.stream.at.wrapping_add(walk.skip);

@@ -1,4 +1,4 @@
-//! The process and cgroup of each thread, and since when.
+//! The process and cgroup of each thread, and the time since which the thread has them.
 //!
 //! A walk over the kernel's list of tasks fills the map once. Programs at fork, exec, exit and
 //! moves between cgroups keep it up to date. Exit deletes nothing, since a buffer may still hold
@@ -33,7 +33,8 @@ pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
     };
     // SAFETY: changes replace the whole value, so this one does not change while a program runs.
     let task = unsafe { &*task };
-    // An id without a previous owner belongs to this owner, whatever the error of the clocks.
+    // An id without a previous owner belongs to this owner, whatever the error of the clock
+    // conversion.
     if time >= task.since || task.previous_since == SpeTask::NO_PREVIOUS {
         return Owner {
             cgroup: task.cgroup,

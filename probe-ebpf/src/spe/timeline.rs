@@ -31,15 +31,15 @@ pub(crate) fn record_switch(next: Task, since: u64) {
     let Some(cpu) = cpu() else { return };
     let cgroup = owner_of(next).cgroup;
     let tgid = u64::from(next.tgid());
-    let taken = cpu.switches;
-    if taken > 0
-        && let Some(last) = entry(taken - 1)
+    let recorded = cpu.switches;
+    if recorded > 0
+        && let Some(last) = entry(recorded - 1)
         && last.cgroup == cgroup
         && last.tgid == tgid
     {
         return;
     }
-    if let Some(slot) = SPE_SWITCHES.get_ptr_mut(taken as u32 & (TIMELINE - 1)) {
+    if let Some(slot) = SPE_SWITCHES.get_ptr_mut(recorded as u32 & (TIMELINE - 1)) {
         // SAFETY: a value of this CPU. Chunks, which interrupt this, read it only after the count
         // below was raised.
         unsafe {
@@ -49,7 +49,7 @@ pub(crate) fn record_switch(next: Task, since: u64) {
                 tgid,
             };
         }
-        cpu.switches = taken + 1;
+        cpu.switches = recorded + 1;
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn owner(cpu: &mut SpeCpu, time: u64) -> Owner {
     if end == 0 || time == NO_TIME {
         return unattributed(cpu, Unattributed::NoThread);
     }
-    // Searches [from, to) for the last entry that is not later.
+    // Searches [from, to) for the last entry that is not later than `time`.
     let mut from = end.saturating_sub(u64::from(TIMELINE));
     let mut to = end;
     let mut found = Owner {

@@ -4,8 +4,8 @@ use probe_common::spe::{SpeCpu, SpeKey, Unattributed};
 
 use crate::owner::Owner;
 
-/// The time of a record without a timestamp: later than any owner. Not an `Option`, for which LLVM
-/// would read a register that the verifier considers unset.
+/// The time of a record without a timestamp: later than the start of any owner. Not an `Option`,
+/// for which LLVM would read a register that the verifier considers unset.
 pub(super) const NO_TIME: u64 = u64::MAX;
 
 /// Counts a record without a known owner. Returns no `Result`: the verifier does not know which

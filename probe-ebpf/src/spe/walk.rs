@@ -5,8 +5,8 @@ use probe_common::spe::{Record, SpeClock, Stream};
 
 use super::window::Cells;
 
-/// In a map, as the decoder's record must be. The verifier does not track a map's values, so
-/// changes between the rounds of a loop add no states.
+/// The walk is in a map, as the decoder's record must be. The verifier does not track a map's
+/// values, so changes between the rounds of a loop add no states.
 #[map]
 static SPE_WALK: PerCpuArray<ChunkWalk> = PerCpuArray::with_max_entries(1, 0);
 

@@ -40,8 +40,8 @@ impl Window {
     }
 }
 
-/// The mask stands in the same block as the load: LLVM drops one that it can prove superfluous, and
-/// the verifier, which cannot prove it, then refuses the load.
+/// The mask is in the same asm block as the load: LLVM would drop a separate mask that it can prove
+/// superfluous, and the verifier, which cannot prove that, would refuse the load.
 impl Bytes for Window {
     #[inline(always)]
     fn byte(&self, at: u32) -> u8 {

@@ -1,5 +1,5 @@
-//! The ledger of waits: each nanosecond of a wait belongs to the cgroup that ran on that CPU
-//! meanwhile. So the rows of an owner add up to its waits.
+//! The ledger of waits: each nanosecond of a wait is in the row of the owner that waited and the
+//! cgroup that ran on that CPU meanwhile. So the rows of an owner add up to its waits.
 //!
 //! Functions are not inlined where the stacks of their callers would be too large for Linux 6.1.
 
@@ -25,7 +25,8 @@ use crate::{
 #[unsafe(no_mangle)]
 static WITH_LEDGER: Global<u8> = Global::new(0);
 
-/// Nanoseconds by owner of the wait and by who ran. Not preallocated. User space sets the size.
+/// Nanoseconds by the owner that waited and the cgroup that ran. Not preallocated. User space sets
+/// the size.
 #[map]
 static WAITS: HashMap<WaitKey, u64> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
@@ -33,8 +34,9 @@ static WAITS: HashMap<WaitKey, u64> = HashMap::with_max_entries(1, BPF_F_NO_PREA
 #[map]
 static SLICES: PerCpuArray<WaitSlices> = PerCpuArray::with_max_entries(1, 0);
 
-/// The slices of a CPU. That CPU writes them; others read them under the lock of its run queue,
-/// under which it mostly writes: after an unseen switch a reader may take one owner for another.
+/// The slices of a CPU. That CPU writes them, mostly under the lock of its run queue; other CPUs
+/// read them under this lock. Some writes, such as after an unseen switch, do not hold it: a reader
+/// may then take one owner for another.
 #[inline(always)]
 fn slices_of(cpu: u32) -> Option<&'static mut WaitSlices> {
     // SAFETY: the value of a map.
@@ -43,7 +45,7 @@ fn slices_of(cpu: u32) -> Option<&'static mut WaitSlices> {
 
 /// A wait that is being divided.
 struct Wait {
-    /// Its row is that of the slice in which it is divided.
+    /// The key of the row for the slice that is being added.
     key: WaitKey,
     span: WaitSpan,
 }
@@ -63,20 +65,22 @@ pub(super) fn close_slice(state: &mut CpuState, end: u64) {
     }
 }
 
-/// Adds what the owner of the open slice waited for itself. Call before its slice is charged.
+/// Adds the time that the owner of the open slice waited for itself. Call before the slice is
+/// charged.
 #[inline(never)]
 pub(super) fn add_own_wait(state: &mut CpuState) {
     add(&key(state, state.owner), state.own_wait);
     state.own_wait = 0;
 }
 
-/// Adds what the owner of the open slice waited in a run queue that no program saw.
+/// Adds time that the owner of the open slice waited in a run queue of another CPU, unseen by any
+/// program.
 #[inline(never)]
 pub(super) fn add_elsewhere(state: &CpuState, nanos: u64) {
     add(&key(state, CgroupId::OTHER_CPU), nanos);
 }
 
-/// The row of the owner of the open slice.
+/// The key of a row of the open slice's owner.
 #[inline(always)]
 fn key(state: &CpuState, running: CgroupId) -> WaitKey {
     WaitKey {
@@ -103,7 +107,7 @@ pub(super) fn divide(state: &mut CpuState, queued: u64, nanos: u64) {
 fn divide_earlier(state: &mut CpuState, mut span: WaitSpan) {
     state.own_wait += span.take_since(state.slice_began);
     if span.queued >= state.before_began {
-        // Most waits: no look at the ring.
+        // Most waits end here, without a look at the ring.
         add(&key(state, state.owner_before), span.end - span.queued);
     } else {
         divide_slices(&mut Wait {
@@ -120,7 +124,7 @@ pub(super) fn divide_moved(owner: Owner, cpu: u32, queued: u64, end: u64) -> boo
     let (Some(ring), Some(state)) = (slices_of(cpu), state::of_cpu(cpu)) else {
         return false;
     };
-    // A program that holds no lock of the run queue may be changing the slices.
+    // A busy CPU may be changing its slices without the lock of its run queue.
     if state.armed != CpuState::ARMED || state.busy == 1 {
         return false;
     }
@@ -190,7 +194,7 @@ fn add(key: &WaitKey, nanos: u64) {
     }
 }
 
-/// Adds a row. Its stack would be too large in its callers'.
+/// Adds a row. Not inlined: the stacks of its callers would be too large.
 #[inline(never)]
 fn add_row(key: &WaitKey, nanos: u64) {
     let Some(state) = state::this_cpu() else {
@@ -202,7 +206,7 @@ fn add_row(key: &WaitKey, nanos: u64) {
         if inserted.is_ok() || add_to_row(key, nanos) {
             return;
         }
-        // As for rows of counts: a full map is slow to find out.
+        // As for rows of counts: the kernel takes long to find that the map is full.
         state.retry_waits = state.read + BACK_OFF;
     }
     // SAFETY: a word of this CPU's state.

@@ -1,6 +1,6 @@
-//! Waits: counters of what tasks do while they do not run ([`SchedulerCounter`]). They are counters
-//! of a CPU like those of perf events: what one gains during a slice belongs to the slice's owner.
-//! Without events that count them the verifier drops this code.
+//! Waits: counters of what tasks do while they do not run ([`SchedulerCounter`]). Each CPU has its
+//! own, as for perf events: what a counter gains during a slice belongs to the slice's owner. If no
+//! event uses them, the verifier drops this code.
 
 mod ledger;
 mod times;
@@ -19,7 +19,8 @@ use crate::{
 #[unsafe(no_mangle)]
 static SCHEDULER_SLOTS: Global<u64> = Global::new(0);
 
-/// What is kept of threads between their switches, by their addresses. User space sets the size.
+/// The state of threads between their switches; a thread's address selects its entry. User space
+/// sets the size.
 #[map]
 static TASKS: Array<WaitTask> = Array::with_max_entries(1, 0);
 
@@ -54,12 +55,12 @@ fn number(slot: usize) -> usize {
 }
 
 #[inline(always)]
-fn add(state: &mut CpuState, counter: SchedulerCounter, more: u64) {
-    state.scheduler[counter as usize - 1] += more;
+fn add(state: &mut CpuState, counter: SchedulerCounter, increase: u64) {
+    state.scheduler[counter as usize - 1] += increase;
 }
 
-/// Keeps what the kernel has counted of a thread before this session. Called after the hook is
-/// attached: an entry of the hook is newer.
+/// Stores the `run_delay` of a thread that exists when the session starts. Called after the hook is
+/// attached: an entry that the hook stored is newer, and stays.
 #[inline(always)]
 pub(crate) fn add_existing(task: UntypedTask) {
     let info = task.0.wrapping_add(TASK_SCHED_INFO.load());
@@ -73,11 +74,11 @@ pub(crate) fn add_existing(task: UntypedTask) {
 
 #[inline(always)]
 fn entry_of(address: u64) -> Option<&'static mut WaitTask> {
-    // SAFETY: other CPUs may write the value, and its check shows that.
+    // SAFETY: other CPUs may write the value, and its checksum reveals that.
     unsafe { TASKS.get_ptr_mut(WaitTask::place(address))?.as_mut() }
 }
 
-/// The address as a number: the verifier takes no arithmetic with a pointer.
+/// The address as a number: the verifier allows no arithmetic on a pointer.
 #[inline(always)]
 fn address(number: &mut u64, task: Task) -> u64 {
     let number = &raw mut *number;
@@ -88,7 +89,8 @@ fn address(number: &mut u64, task: Task) -> u64 {
     }
 }
 
-/// Counts the switch of an outgoing task, in this state. Call before its slice is charged.
+/// Counts the switch away from a task, which is in the state `task_state`. Call before its slice is
+/// charged.
 #[inline(always)]
 pub(crate) fn leave(state: &mut CpuState, task: Task, preempted: bool, task_state: u32) {
     // An arrival on a CPU that does not count is not seen, and would not clear what is stored here.
@@ -105,7 +107,7 @@ pub(crate) fn leave(state: &mut CpuState, task: Task, preempted: bool, task_stat
     }
 }
 
-/// Keeps when a task went to uninterruptible sleep.
+/// Stores the time at which a task goes to uninterruptible sleep.
 #[inline(never)]
 fn block(state: &mut CpuState, task: Task) {
     let address = address(&mut state.scratch[0], task);
@@ -124,18 +126,18 @@ fn block(state: &mut CpuState, task: Task) {
 pub(crate) fn arm(state: &mut CpuState, task: Task) {
     state.lag = 0;
     state.own_wait = 0;
-    // Waits that ended while this CPU did not count are no owner's.
+    // Waits that ended while this CPU did not count belong to no owner.
     state.wait_times = WaitTimes::default();
     state.wait_buckets = 0;
     if ledger::is_on() {
-        // Who ran before is not known.
+        // The owner of the time before is not known.
         state.owner = CgroupId::EARLIER;
         ledger::close_slice(state, task.run_queue().clock());
     }
 }
 
-/// Ends the open slice at a switch that changes the owner. Counts what was taken from its task.
-/// Call before the slice is charged.
+/// Ends the open slice at a switch that changes the owner. Counts the time that interrupts and the
+/// hypervisor took from its task. Call before the slice is charged.
 #[inline(always)]
 pub(crate) fn close_slice(state: &mut CpuState, queue: RunQueue) {
     if ledger::is_on() {
@@ -143,19 +145,20 @@ pub(crate) fn close_slice(state: &mut CpuState, queue: RunQueue) {
     }
     let lag = queue.clock().wrapping_sub(queue.task_clock());
     let taken = lag.wrapping_sub(state.lag);
-    // A first reading, or clocks that were set.
+    // Not at the first reading, and not if a clock was set.
     if state.lag != 0 && taken.cast_signed() > 0 {
         add(state, SchedulerCounter::Stolen, taken);
     }
     state.lag = lag;
 }
 
-/// [`close_slice`] after an unseen switch that brought this task in. Charges what [`charge`] does.
+/// [`close_slice`] after an unseen switch that brought this task in. Also does what [`charge`]
+/// does.
 #[inline(always)]
 pub(crate) fn close_unseen_slice(state: &mut CpuState, task: Task) {
     if ledger::is_on() {
         let end = match task.pid() {
-            // The kernel keeps no time for it.
+            // The kernel keeps no time for the idle task.
             0 => task.run_queue().clock(),
             _ => task.last_arrival(),
         };
@@ -172,7 +175,7 @@ pub(crate) fn change_owner(state: &mut CpuState, task: Task) {
     }
 }
 
-/// Adds the waits of the owner of the open slice that are only in the CPU's state. Call before the
+/// Adds the waits that the CPU's state still holds for the owner of the open slice. Call before the
 /// slice is charged.
 #[inline(always)]
 pub(crate) fn charge(state: &mut CpuState) {
@@ -186,11 +189,12 @@ pub(crate) fn charge(state: &mut CpuState) {
 
 /// A switch that brings a task in.
 struct Arrival {
-    /// When the task was put into this CPU's run queue; of an unseen switch, when it came in.
+    /// When the task was put into this CPU's run queue; for an unseen switch, when it was switched
+    /// in.
     queued: u64,
     /// Nanoseconds since then that `run_delay` does not contain; None if not known.
     in_this_queue: Option<u64>,
-    /// Whether this is the task's first.
+    /// Whether this is the task's first arrival.
     is_first: bool,
     is_seen: bool,
 }
@@ -203,8 +207,8 @@ pub(crate) fn call_count_arrival(state: &mut CpuState, task: Task, queue: RunQue
 
 /// Counts the wait of a task that a switch brings in. Call after its slice was opened.
 ///
-/// Inlined, as all that most switches run: a call takes about 10 ns where returns are guarded
-/// against speculation.
+/// Inlined, like all code that most switches run: a call takes about 10 ns where returns are
+/// guarded against speculation.
 #[inline(always)]
 pub(crate) fn count_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
     let info = task.sched_info();
@@ -233,8 +237,8 @@ pub(crate) fn count_unseen_arrival(state: &mut CpuState, task: Task) {
     end_wait(state, task, info.run_delay, arrival);
 }
 
-/// Counts a wait: what `run_delay` has gained since the task was switched out, in run queues that
-/// it has left, and the last part.
+/// Counts a wait: what `run_delay` has gained since the task was switched out (the time in run
+/// queues that it has left), and the part in this run queue.
 #[inline(always)]
 fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) {
     if task.pid() == 0 {
@@ -248,12 +252,13 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
     let is_entry = entry.is_of(address);
     let (mut earlier, mut undivided) = (0, 0);
     let mut known = arrival.in_this_queue.is_some();
-    // The kernel counts no run after a wait that it does not count.
+    // The kernel counts a run only if it counted the wait before it, so a later arrival may look
+    // like the first.
     let is_later = !arrival.is_seen && is_entry && entry.blocked != WaitTask::FIRST;
     if arrival.is_first && !is_later {
         earlier = run_delay;
         undivided = run_delay;
-        // Else it is of a thread that was at this address before.
+        // Otherwise the entry belongs to an earlier thread at this address.
         if is_entry && entry.blocked == WaitTask::FIRST {
             undivided = run_delay.saturating_sub(entry.divided);
         }
@@ -261,8 +266,8 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
         earlier = run_delay - entry.run_delay;
         undivided = run_delay.saturating_sub(entry.divided);
         let slept = queued.wrapping_sub(earlier).wrapping_sub(entry.blocked);
-        // It may have run unseen since then, and slept in another state. Clocks of two run queues
-        // may differ a little.
+        // The task may have run unseen since it blocked, and slept in another state. Clocks of two
+        // run queues may differ a little.
         let slept_since = !arrival.is_seen || task.last_arrival() <= entry.blocked;
         if entry.blocked != 0 && known && slept_since && slept.cast_signed() > 0 {
             add(state, SchedulerCounter::Uninterruptible, slept);
@@ -278,7 +283,7 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
             }
             ledger::divide(state, queued, last);
         } else {
-            // Most probably on this CPU.
+            // The task most probably waited on this CPU.
             ledger::divide(state, queued.wrapping_sub(undivided), undivided);
         }
     }
@@ -292,8 +297,9 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
     *entry = WaitTask::new(address, run_delay + last, 0);
 }
 
-/// Puts the wait of a task into the ledger of the CPU whose run queue it has just left for that of
-/// the CPU `to`, which divides the rest. The lock of the queue that it left is held.
+/// Divides the wait so far of a task that moves to the run queue of CPU `to`, by the slices of the
+/// CPU that it leaves. CPU `to` divides the rest. The lock of the run queue that the task left is
+/// held.
 #[inline(always)]
 pub(crate) fn migrate(task: Task, to: u32) {
     let Some(state) = state::this_cpu() else {
