@@ -92,7 +92,7 @@ mod tests {
     proptest! {
         /// The error of the offset is never larger than the duration of a reading.
         #[test]
-        fn the_distance_is_within_the_narrowest_reading(
+        fn the_offset_is_exact_to_the_narrowest_reading(
             ahead in -1_i64 << 60..1 << 60,
             readings in prop::collection::vec(
                 (1_u64 << 61..1 << 62, 0_u64..5000, 0_u64..5000),
@@ -108,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn the_same_clock_is_at_no_distance(
+        fn equal_clocks_have_no_offset(
             readings in prop::collection::vec((1_u64 << 40.., 0_u64..5000, 0_u64..5000), 1..8),
         ) {
             let mut bounds = OffsetBounds::default();

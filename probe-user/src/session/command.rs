@@ -32,7 +32,8 @@ pub struct RunningCommand {
 }
 
 impl Command {
-    /// Creates the waiting process, in a cgroup of its own if one can be created.
+    /// Creates the process, which waits to be started, in a cgroup of its own if one can be
+    /// created.
     ///
     /// # Errors
     ///
@@ -58,7 +59,7 @@ impl Command {
         })
     }
 
-    /// Creates the waiting process in the cgroup of this process.
+    /// Creates the process, which waits to be started, in the cgroup of the current process.
     ///
     /// # Errors
     ///

@@ -81,16 +81,17 @@ pub struct Config {
 impl Config {
     /// The programs that report starts and ends of cgroups, processes and CPUs, and moves of tasks.
     ///
-    /// With `PREEMPT_RT` a task can be preempted while the program at its move charges (Linux 7.0),
-    /// and its deltas would be charged twice. So this program is left out: the whole slice belongs
-    /// to the old cgroup, and is counted as moved.
+    /// With `PREEMPT_RT` a task that changes its cgroup can be preempted while `cgroup_attach`
+    /// charges its slice (Linux 7.0), and the deltas would be charged twice. So this program is
+    /// left out: the whole slice belongs to the old cgroup, and is counted as moved.
     pub(super) fn lifecycle(&self, machine: &Machine) -> Vec<object::Tracepoint> {
         let mut all = vec![
             object::CGROUP_MKDIR,
             object::CGROUP_RMDIR,
             object::CPU_HOTPLUG,
         ];
-        // As in `uname -v`. /sys/kernel/realtime is in kernels with the patch of before 6.12 alone.
+        // As in `uname -v`. Only kernels before 6.12 with the PREEMPT_RT patch have
+        // /sys/kernel/realtime.
         let version = machine.proc("sys/kernel/version").unwrap_or_default();
         if !version.split(' ').any(|word| word == "PREEMPT_RT") {
             all.push(object::CGROUP_ATTACH);
@@ -120,8 +121,8 @@ impl Config {
         self.spe.is_some() || sampling.is_some_and(|sampling| sampling.accesses() != 0)
     }
 
-    /// Tries whether the kernel accepts the events that sample memory accesses without SPE, if
-    /// there are any.
+    /// Checks that the kernel accepts the events that sample memory accesses without SPE, if there
+    /// are any.
     pub(crate) fn try_accesses(&self, machine: &Machine) -> Result<(), SessionError> {
         let online: Vec<u32> = machine.online()?.iter().collect();
         let sampling = self.sampling.as_ref();

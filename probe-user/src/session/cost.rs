@@ -57,14 +57,14 @@ fn read_cost(
     counters: &CpuCounters,
 ) -> Result<ReadCost, SessionError> {
     let fixed = &plan.groups[..plan.fixed()];
-    let live = counters
+    let rotated = counters
         .running
         .map_or(&[][..], |group| &plan.groups[group..=group]);
-    let slots = fixed.iter().chain(live).flatten();
-    let nothing = read_nanos(object, counters.cpu, SLOTS)?;
+    let slots = fixed.iter().chain(rotated).flatten();
+    let overhead = read_nanos(object, counters.cpu, SLOTS)?;
     let mut cost = ReadCost::default();
     for (slot, planned) in slots.enumerate() {
-        let nanos = read_nanos(object, counters.cpu, slot)?.saturating_sub(nothing);
+        let nanos = read_nanos(object, counters.cpu, slot)?.saturating_sub(overhead);
         let (count, sum) = if planned.counter.is_hardware() {
             (&mut cost.hardware, &mut cost.hardware_nanos)
         } else {

@@ -71,23 +71,24 @@ impl CountedCpus {
         let plan = &self.config.plan;
         let counters = &mut self.counters[at];
         counters.insert_fixed(object, plan)?;
-        let live = self.rotation.due_group(plan, counters.cpu);
-        if let Some(group) = live {
+        let due = self.rotation.due_group(plan, counters.cpu);
+        if let Some(group) = due {
             counters.insert_rotated(object, plan, group)?;
         }
-        counters.running = live;
+        counters.running = due;
         self.flush_as_is(object, at, FlushMode::Arm)?;
-        match live {
+        match due {
             Some(group) => self.counters[at].start(&self.config.plan, group),
             None => Ok(()),
         }
     }
 
-    /// Inserts a row, created at `made`, on one CPU for each of these owners, unless it has one.
+    /// Inserts a row on one CPU for each of these owners that has none there. `created_at` is its
+    /// time of creation.
     pub(super) fn make_rows(
         &self,
         object: &EbpfObject,
-        made: u64,
+        created_at: u64,
         owners: impl Iterator<Item = CgroupId>,
     ) -> Result<(), SessionError> {
         let config = &self.config;
@@ -97,7 +98,7 @@ impl CountedCpus {
         };
         let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
         let row = UsageRow {
-            made,
+            made: created_at,
             ..UsageRow::ZERO
         };
         for cgroup in owners {
@@ -203,9 +204,9 @@ impl CountedCpus {
         let states = object.maps.state.get(0)?;
         let cpus = self.awake(&states).len();
         let interval = |rotation: &Rotation| fixed.unwrap_or_else(|| rotation.interval(cpus));
-        let left = self.rotation.left(interval(&self.rotation));
-        if !left.is_zero() {
-            return Ok(left);
+        let remaining = self.rotation.left(interval(&self.rotation));
+        if !remaining.is_zero() {
+            return Ok(remaining);
         }
         self.rotate(object, &states)?;
         Ok(interval(&self.rotation))

@@ -16,7 +16,7 @@ pub(crate) struct CpuCounters {
     pub(crate) cpu: u32,
     /// By group of the plan; empty for a group of another kind of core. None for a scheduler event.
     groups: Vec<Vec<Option<OwnedFd>>>,
-    /// The running one of the rotated groups, if any.
+    /// The rotated group that runs, if any.
     pub(crate) running: Option<usize>,
 }
 
@@ -61,7 +61,7 @@ impl CpuCounters {
         self.insert(object, 0, self.groups[..plan.fixed()].iter().flatten())
     }
 
-    /// Puts the counters of a rotated group into the slots after those.
+    /// Puts the counters of a rotated group into the slots after those of the other groups.
     pub(crate) fn insert_rotated(
         &self,
         object: &EbpfObject,
@@ -103,7 +103,7 @@ impl CpuCounters {
     }
 }
 
-/// The event that leads a group; None of scheduler events alone.
+/// The event that leads a group; None if the group has only scheduler events.
 fn leader(group: &[Option<OwnedFd>]) -> Option<BorrowedFd<'_>> {
     group.iter().flatten().next().map(|event| event.as_fd())
 }

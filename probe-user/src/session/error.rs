@@ -17,7 +17,7 @@ pub enum SessionError {
     /// Rights are missing.
     #[error(transparent)]
     Capabilities(#[from] MissingCapabilities),
-    /// The kernel's types.
+    /// The kernel's types (BTF) cannot be used.
     #[error(transparent)]
     Btf(#[from] BtfError),
     /// The object, one of its maps or programs was refused.
@@ -38,7 +38,7 @@ pub enum SessionError {
         /// The chain of causes.
         reason: String,
     },
-    /// Pins.
+    /// The pins cannot be used.
     #[error(transparent)]
     Pins(#[from] super::PinError),
     /// A counter cannot be opened.
@@ -88,16 +88,16 @@ pub enum SessionError {
         /// Why it failed.
         source: io::Error,
     },
-    /// A process whose children were to be followed.
+    /// A process that is to be followed does not exist.
     #[error("there is no process {0} any more: start pmuscope again")]
     NoProcess(u32),
     /// What cgroups or processes hold in memory cannot be read.
     #[error("cannot tell what is held in memory: {0}")]
     Memory(#[from] MemoryError),
-    /// The cgroup hierarchy.
+    /// The cgroup hierarchy cannot be used.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// A flush met another program at work, each time.
+    /// Every try of a flush interrupted another program.
     #[error(
         "the counters of CPU {cpu} could not be read: program sched_exit was at work there at each \
          of {tries} tries; start pmuscope again, and please report it if that does not help"
@@ -108,21 +108,21 @@ pub enum SessionError {
         /// How often it was tried.
         tries: u32,
     },
-    /// More descriptors than this process may have.
+    /// The session needs more descriptors than this process may have.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
-    /// Sampling with SPE.
+    /// SPE cannot be used.
     #[error(transparent)]
     Spe(#[from] super::SpeError),
-    /// Sampling of events.
+    /// Events cannot be sampled.
     #[error(transparent)]
     Sample(#[from] super::SampleError),
-    /// A CPU that the kernel cannot have.
+    /// A CPU is not among the kernel's possible CPUs.
     #[error(
         "CPU {0} is not in /sys/devices/system/cpu/possible: let pmuscope see the machine's own /sys"
     )]
     NotPossible(u32),
-    /// The list of CPUs.
+    /// The list of CPUs cannot be read.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
 }

@@ -47,7 +47,7 @@ pub(crate) enum SchedExitHook {
 const ADMISSION_SWITCHES: u64 = 10;
 
 /// Pause between these switches in the first round of the test load. Other load may keep a CPU from
-/// idling, or delay a sleep until it is over: each further round pauses four times as long.
+/// idling, or delay a switch until the sleep is over: each further round pauses four times as long.
 const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
 
 /// Time after which no further round begins.
@@ -81,7 +81,7 @@ impl SwitchHook {
         }
     }
 
-    /// Attaches the hook `wanted`, or `sched-switch` if that one is not complete here.
+    /// Attaches the hook `wanted`, or `sched-switch` if `wanted` misses switches here.
     pub(super) fn attach(
         &mut self,
         object: &mut EbpfObject,
@@ -223,18 +223,18 @@ impl SwitchHook {
     /// Causes switches into and out of idle on every CPU, and compares the counts. An error is the
     /// reason why the hook cannot be used.
     fn admit(&self, states: &PerCpu<CpuState>, hierarchy: &Hierarchy) -> Result<(), String> {
-        let mut open: Vec<u32> = self.watches.iter().map(|watch| watch.cpu).collect();
+        let mut pending: Vec<u32> = self.watches.iter().map(|watch| watch.cpu).collect();
         let mut why_incomplete = String::new();
         let mut pause = ADMISSION_PAUSE;
         let began = now();
-        while !open.is_empty() {
+        while !pending.is_empty() {
             if now().saturating_sub(began) > ADMISSION_TIME {
                 return Err(why_incomplete);
             }
-            cause_switches(hierarchy, &open, pause)?;
+            cause_switches(hierarchy, &pending, pause)?;
             let switches = self.switches();
             let states = states.get(0).map_err(|error| error.to_string())?;
-            open.clear();
+            pending.clear();
             for (watch, now) in self.watches.iter().zip(&switches) {
                 let seen = now - watch.switches_before;
                 let state = states.get(&watch.cpu);
@@ -250,14 +250,14 @@ impl SwitchHook {
                          made at least {ADMISSION_SWITCHES} (is the perf_event controller on the \
                          cgroup2 hierarchy, and its cgroup.subtree_control in use?)"
                     );
-                    open.push(cpu);
+                    pending.push(cpu);
                 } else if state.is_none_or(|state| state.counts.idle_runs == 0) {
                     // A kernel may hide the idle task of one CPU and not that of another.
                     why_incomplete = format!(
                         "CPU {cpu} was never idle while a test load ran on it, so it was not shown \
                          that the hook sees switches out of idle"
                     );
-                    open.push(cpu);
+                    pending.push(cpu);
                 }
             }
             pause *= 4;

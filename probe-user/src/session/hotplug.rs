@@ -16,7 +16,7 @@ use crate::sys::uevents::CpuUevents;
 const CERTAINLY_ENABLED: u64 = 100_000_000;
 
 /// The longest time for which the kernel refuses events on a CPU that it lists as online: it lists
-/// a CPU before perf can count there, and still does when perf no longer can. It takes
+/// a CPU before perf can count there, and still does when perf no longer can. This takes
 /// milliseconds; a virtual CPU that gets no time takes longer.
 const CHANGES: Duration = Duration::from_secs(10);
 
@@ -56,7 +56,7 @@ impl Hotplug {
         now.saturating_duration_since(first) < CHANGES
     }
 
-    /// Forgets refusals on CPUs that are counted or offline. `waiting` are the others.
+    /// Forgets refusals on CPUs that are counted or offline. `waiting` is true for the other CPUs.
     pub(super) fn retain_refused(&mut self, waiting: impl Fn(u32) -> bool) {
         self.refused.retain(|cpu, _| waiting(*cpu));
     }
@@ -82,13 +82,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_of_a_cpu_has_its_own_time() {
+    fn each_change_of_a_cpu_has_its_own_time_limit() {
         let mut hotplug = Hotplug::listen();
         let start = Instant::now();
         assert!(hotplug.may_be_changing(1, start));
         assert!(hotplug.may_be_changing(1, start + CHANGES / 2));
         assert!(!hotplug.may_be_changing(1, start + CHANGES));
-        // It went offline, and is refused again when it comes back a day later.
+        // The CPU went offline, and is refused again when it comes back a day later.
         hotplug.retain_refused(|cpu| cpu != 1);
         assert!(hotplug.may_be_changing(1, start + CHANGES * 8640));
     }

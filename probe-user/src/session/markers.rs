@@ -55,7 +55,7 @@ pub enum ScanResult {
     /// The file, with those before it, exceeds a limit (functions, bytes of symbols, or probes):
     /// none are observed.
     TooMuch,
-    /// The file is a 32-bit program: markers of these are not read.
+    /// The file is a 32-bit program, whose markers are not read.
     Narrow,
 }
 
@@ -64,8 +64,8 @@ pub enum ScanResult {
 pub struct ProcessScan {
     /// The best result of any file; None if all were searched before.
     pub result: Option<ScanResult>,
-    /// Files that could not be opened, by the names that the process has for them: it has ended, or
-    /// they are gone.
+    /// Files that could not be opened, by their names in the process: the process has ended, or the
+    /// files are gone.
     pub unopened: Vec<Vec<u8>>,
 }
 
@@ -185,16 +185,16 @@ impl Markers {
     ///
     /// If it cannot be read, or the kernel refuses the probes.
     pub fn observe_program(&mut self, path: &Path) -> Result<Option<ScanResult>, SessionError> {
-        let mut has = self.observe_file(path)?;
+        let mut result = self.observe_file(path)?;
         for library in named::libraries(path) {
             let Some(file) = named::open(&library) else {
                 continue;
             };
             if self.observe(&file)? == Some(ScanResult::Markers) {
-                has = Some(ScanResult::Markers);
+                result = Some(ScanResult::Markers);
             }
         }
-        Ok(has)
+        Ok(result)
     }
 
     /// [`Self::observe`] for the files that a process executes, in its mount namespace. `proc` is

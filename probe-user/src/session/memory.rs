@@ -1,5 +1,5 @@
 //! Memory limits of a session in the kernel: the only module that decides how large its maps may
-//! be. The limits of an agent follow from it (`agent/memory.rs`).
+//! be. The limits of an agent follow from these (`agent/memory.rs`).
 
 use probe_common::{
     CgroupWalk, CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, UsageKey, UsageRow,
@@ -69,7 +69,7 @@ const WAIT_TIMES: HashMapSize = HashMapSize::new(size_of::<UsageKey>() + size_of
 const SPE_TASKS: HashMapSize = HashMapSize::new(size_of::<u64>() + size_of::<SpeTask>());
 
 impl HashMapSize {
-    /// The sizes of a map with so many bytes of key and value.
+    /// The sizes of a map whose key and value together have this many bytes.
     const fn new(key_and_value: usize) -> Self {
         Self {
             row: kmalloc_size(48 + key_and_value + 8),
@@ -86,13 +86,13 @@ impl HashMapSize {
     }
 
     /// The largest number of rows with which the map stays within `limit` bytes; at least one.
-    fn room(self, limit: usize, cpus: usize) -> u32 {
-        let left = limit.saturating_sub(self.spare(cpus));
-        let with = |bits: u32| {
+    fn rows_within(self, limit: usize, cpus: usize) -> u32 {
+        let remaining = limit.saturating_sub(self.spare(cpus));
+        let rows_with = |bits: u32| {
             let buckets = 1_usize << bits;
-            buckets.min(left.saturating_sub(buckets * BUCKET) / self.row)
+            buckets.min(remaining.saturating_sub(buckets * BUCKET) / self.row)
         };
-        let most = (0..u32::BITS).map(with).max().unwrap_or(0);
+        let most = (0..u32::BITS).map(rows_with).max().unwrap_or(0);
         u32::try_from(most).unwrap_or(u32::MAX).max(1)
     }
 }
@@ -128,7 +128,7 @@ impl Config {
         self.max_rows.unwrap_or(WAITS_LIMIT)
     }
 
-    /// Rows that the maps of waits can have, with room for `max_rows` of lengths.
+    /// Rows that the two maps of waits can have: those of the ledger, and `max_rows` lengths.
     fn most_wait_rows(&self, max_rows: u32) -> [usize; 2] {
         match self.plan.counts_waits() {
             true => [self.max_waits() as usize, max_rows as usize],
@@ -136,8 +136,8 @@ impl Config {
         }
     }
 
-    /// Current memory of the maps of waits, with so many rows of the ledger and of lengths, and
-    /// room for `max_rows` of the latter.
+    /// Current memory of the maps of waits, given the rows of the ledger and of lengths that are in
+    /// use, and room for `max_rows` lengths.
     pub(super) fn waits_memory(
         &self,
         [rows, lengths]: [usize; 2],
@@ -271,18 +271,18 @@ impl Config {
     pub(super) fn rows(&self, online: usize, possible: usize) -> u32 {
         let on_a_cpu = self.plan.groups.len().saturating_mul(512).max(2048);
         let wanted = u32::try_from(online.saturating_mul(on_a_cpu)).unwrap_or(u32::MAX);
-        let room = USAGE.room(USAGE_LIMIT, possible);
+        let room = USAGE.rows_within(USAGE_LIMIT, possible);
         self.max_rows.unwrap_or(wanted.max(16_384).min(room))
     }
 }
 
 impl SpeConfig {
     /// Rows of samples on so many CPUs, within [`SPE_ROWS_LIMIT`]. Only the buckets are allocated
-    /// at once; rows are allocated as owners are sampled. Each process with its end in the
+    /// at once; rows are allocated as owners are sampled. Each process whose end is still in the
     /// lifecycle ring has room for 32 rows.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let wanted = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
-        let room = SPE_ROWS.room(SPE_ROWS_LIMIT, possible);
+        let room = SPE_ROWS.rows_within(SPE_ROWS_LIMIT, possible);
         self.max_rows.unwrap_or(wanted.max(65_536).min(room))
     }
 }
@@ -355,7 +355,7 @@ pub(crate) mod tests {
         maps + slots * (key + row + 1) + rows * (key + row) + 3 * slots * (counts + 1) + freed
     }
 
-    fn all(table: HashMapSize, rows: u32, cpus: usize) -> usize {
+    fn full_size(table: HashMapSize, rows: u32, cpus: usize) -> usize {
         rows as usize * table.row + table.fixed(rows as usize, cpus)
     }
 
@@ -363,15 +363,15 @@ pub(crate) mod tests {
         /// For any size of a row, the limit holds with every row in use, and one more row would
         /// exceed it.
         #[test]
-        fn the_limit_is_used_and_held(
+        fn the_map_fills_the_limit_but_does_not_exceed_it(
             cpus in 1..1025_usize,
             key_and_value in 16..512_usize,
             limit in (64..128_usize).prop_map(|mib| mib << 20),
         ) {
             let table = HashMapSize::new(key_and_value);
-            let room = table.room(limit, cpus);
-            prop_assert!(all(table, room, cpus) <= limit || room == 1);
-            prop_assert!(all(table, room + 1, cpus) > limit);
+            let room = table.rows_within(limit, cpus);
+            prop_assert!(full_size(table, room, cpus) <= limit || room == 1);
+            prop_assert!(full_size(table, room + 1, cpus) > limit);
         }
 
         /// On any machine, with as many groups as there may be.
@@ -383,9 +383,9 @@ pub(crate) mod tests {
         ) {
             let possible = (online + absent).min(1024).max(online);
             let rows = config(groups).rows(online, possible);
-            prop_assert!(all(USAGE, rows, possible) <= USAGE_LIMIT);
-            let samples = SPE_ROWS.room(SPE_ROWS_LIMIT, possible);
-            prop_assert!(all(SPE_ROWS, samples, possible) <= SPE_ROWS_LIMIT);
+            prop_assert!(full_size(USAGE, rows, possible) <= USAGE_LIMIT);
+            let samples = SPE_ROWS.rows_within(SPE_ROWS_LIMIT, possible);
+            prop_assert!(full_size(SPE_ROWS, samples, possible) <= SPE_ROWS_LIMIT);
             // Machines of usual size have the required number of rows.
             if possible <= 144 {
                 prop_assert!(rows as usize >= (1000 * online).min(16_384));
@@ -404,7 +404,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_users_choice_holds() {
+    fn the_users_number_of_rows_takes_precedence() {
         let asked = Config {
             max_rows: Some(7),
             ..config(16)

@@ -2,8 +2,8 @@
 //! attaches the programs; dropping it removes all of them. [`Session::pull`] yields a
 //! [`Snapshot`](crate::snapshot::Snapshot).
 //!
-//! Each part of a session has its own methods; `Session` has what orders them: here, in `start`,
-//! in `pull` and in `pull/upkeep.rs`.
+//! Each part of a session has its own methods; the methods of `Session` call these in order: here,
+//! in `start`, in `pull` and in `pull/upkeep.rs`.
 
 mod clock;
 mod command;
@@ -122,8 +122,8 @@ impl Session {
         Ok(())
     }
 
-    /// Identifies the maps of this session among all since boot. A session that takes over the maps
-    /// of another has the same generation.
+    /// Identifies the maps of this session among all maps since boot. A session that takes over the
+    /// maps of another has the same generation.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Session {
         self.object.maps.state.get(0)
     }
 
-    /// The programs' work, by possible CPU. The time for samples is that of the last reading.
+    /// The programs' work, by possible CPU. The time spent on samples is as of the last reading.
     ///
     /// # Errors
     ///

@@ -64,7 +64,7 @@ mod tests {
 
     /// The kernel gives the number of an inode to another file when the first one is gone.
     #[test]
-    fn a_file_is_looked_at_again_when_it_is_another_one_unless_it_has_probes() {
+    fn a_changed_file_is_searched_again_unless_it_has_probes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, "one").unwrap();

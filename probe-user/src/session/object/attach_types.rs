@@ -23,7 +23,7 @@ impl AttachTypes {
     /// Whether the kernel has the type.
     pub(super) fn has(&self, kind: u32, name: &str) -> bool {
         let mut all = self.numbers.iter();
-        all.any(|(of, called, _)| *of == kind && called == name)
+        all.any(|(a_kind, a_name, _)| *a_kind == kind && a_name == name)
     }
 
     /// A list of types for aya, which takes a type's position as its number: these types at their

@@ -81,7 +81,7 @@ impl Log for ToTracing {
 /// suppressed messages before it. None for other values.
 fn message_text(values: &str) -> Option<String> {
     let values: Result<Vec<u64>, _> = values.split(' ').map(str::parse).collect();
-    let [kind, cpu, a, b, c, d, more] = values.ok()?.try_into().ok()?;
+    let [kind, cpu, a, b, c, d, suppressed] = values.ok()?.try_into().ok()?;
     let what = match LogKind::ALL.get(usize::try_from(kind).ok()?)? {
         LogKind::RowRefused => {
             let error = d.cast_signed();
@@ -97,7 +97,9 @@ fn message_text(values: &str) -> Option<String> {
             format!("a record of kind {a} about {b} was lost: error {error}")
         }
     };
-    Some(format!("kernel, CPU {cpu}: {what}; {more} more before"))
+    Some(format!(
+        "kernel, CPU {cpu}: {what}; {suppressed} more before"
+    ))
 }
 
 #[cfg(test)]

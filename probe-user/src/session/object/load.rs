@@ -127,7 +127,7 @@ impl EbpfObject {
             globals::SAMPLE_ADDRESSED.set(&mut loader, &addressed);
             globals::SAMPLE_ACCESSES.set(&mut loader, &accesses);
             globals::SAMPLE_LEAST_WEIGHT.set(&mut loader, &least_weight);
-            let table_slots = |kept| match kept {
+            let table_slots = |is_filled| match is_filled {
                 true => u32::try_from(slots * possible as u64).unwrap_or(u32::MAX),
                 false => 1,
             };
@@ -164,7 +164,7 @@ fn check_waits(config: &Config, types: &KernelTypes) -> Result<(), SessionError>
 
 impl EbpfObject {
     /// Loads the object for [`Markers`](crate::session::markers::Markers) alone: nothing is
-    /// counted. With a `cgroup` its processes are observed, without one the followed processes.
+    /// counted. If `cgroup` is given, its processes are observed, else the followed processes.
     pub(crate) fn load_markers(
         machine: &Machine,
         cgroup: Option<CgroupId>,
