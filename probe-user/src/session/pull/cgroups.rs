@@ -14,8 +14,8 @@ pub(super) fn find_gone(
 ) -> Result<Vec<CgroupId>, SessionError> {
     let all: Vec<CgroupId> = known.iter().copied().collect();
     let mut gone = Vec::new();
-    for some in all.chunks(CgroupWalk::MAX_QUERIES as usize) {
-        gone.extend(find_gone_chunk(object, some)?);
+    for chunk in all.chunks(CgroupWalk::MAX_QUERIES as usize) {
+        gone.extend(find_gone_chunk(object, chunk)?);
     }
     Ok(gone)
 }

@@ -1,5 +1,6 @@
-//! Eviction of rows from a map that fills up. Anyone who may create cgroups could fill it with a
-//! process that visits thousands of them, and a container that starts then would have no row.
+//! Eviction of rows from a map that fills up. Without it, anyone who may create cgroups could fill
+//! the map with a process that visits thousands of cgroups, and a container that starts then would
+//! have no row.
 
 use std::{
     collections::HashMap,
@@ -90,8 +91,8 @@ impl EvictionCandidates {
     }
 }
 
-/// Frees a row if nothing was added to it since it was read, and returns whether it did. It cannot
-/// if the CPU is busy with a charge or offline.
+/// Frees a row if nothing was added to it since it was read, and returns whether it did. The row is
+/// not freed if the CPU is busy with a charge or offline.
 fn free_row(object: &mut EbpfObject, key: &UsageKey, row: &UsageRow) -> Result<bool, SessionError> {
     let [first, second] = key.to_words();
     let arguments = [FlushMode::FreeRow as u64, first, second, row.sum()];

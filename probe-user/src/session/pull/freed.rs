@@ -83,7 +83,7 @@ pub(crate) struct FreedRows<R: FreeableRow> {
     pub(super) rows: Vec<(R::Key, R)>,
     /// Sums of rows beyond the limit, by their keys without the process.
     sums: HashMap<R::Key, R>,
-    /// Rows with a larger generation are not in the last snapshot.
+    /// Generation of the last snapshot: rows with a larger generation are not in it.
     snapshot: u64,
 }
 
@@ -106,7 +106,7 @@ impl<R: FreeableRow> FreedRows<R> {
         rows
     }
 
-    /// Drops rows of other keys.
+    /// Drops the rows whose keys `keep` rejects.
     pub(super) fn retain(&mut self, keep: impl Fn(&R::Key) -> bool) {
         self.rows.retain(|(key, _)| keep(key));
         self.sums.retain(|key, _| keep(key));
@@ -154,21 +154,21 @@ impl<R: FreeableRow> FreedRows<R> {
     }
 }
 
-/// Removes the rows from a map whose keys are `ended`; `rows` keeps their last values. Returns the
-/// keys.
+/// Removes the rows with `ended` keys from a map, and stores their last values in `rows`. Returns
+/// the keys.
 pub(super) fn free_ended<'a, K: Plain<Raw: Pod> + 'a, V: Plain<Raw: Pod> + 'a>(
     map: &Hash<K, V>,
     rows: impl Iterator<Item = (&'a K, &'a mut V)>,
     ended: impl Fn(&K) -> bool,
 ) -> Result<Vec<K>, SessionError> {
-    let mut taken = Vec::new();
+    let mut freed = Vec::new();
     for (key, row) in rows.filter(|(key, _)| ended(key)) {
         if let Some(last) = map.take(key)? {
             *row = last;
         }
-        taken.push(*key);
+        freed.push(*key);
     }
-    Ok(taken)
+    Ok(freed)
 }
 
 #[cfg(test)]
@@ -200,12 +200,12 @@ mod tests {
     }
 
     #[test]
-    fn more_processes_than_are_kept_become_a_sum() {
+    fn rows_beyond_the_limit_are_summed_by_cgroup() {
         let mut freed: FreedRows<UsageRow> = FreedRows::default();
         freed.take(100);
         assert!(!freed.add([row(1, 50, 1), row(2, 150, 1)], 4));
-        let more = [row(3, 150, 1), row(4, 160, 9), row(0, 170, 1)];
-        assert!(freed.add(more, 4));
+        let next = [row(3, 150, 1), row(4, 160, 9), row(0, 170, 1)];
+        assert!(freed.add(next, 4));
         assert!(!freed.add([row(5, 180, 1)], 4));
         let mut taken: Vec<_> = freed.take(200);
         taken.sort_by_key(|(key, _)| key.tgid);

@@ -44,8 +44,8 @@ impl LastIdleRows {
             for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
                 let key = idle_key(cpu, group);
                 if !same_slice {
-                    // The CPU woke while the rows were read: its row may have been read before that
-                    // charge.
+                    // The CPU woke while the rows were read: its row may have been read before the
+                    // charge at the wake-up.
                     if let Some(row) = object.maps.usage.get(&key)? {
                         *rows.get_or_zero(key) = row;
                     }
@@ -53,7 +53,7 @@ impl LastIdleRows {
                     // Only one of the rotated groups was running.
                     && (group < plan.fixed() || group as u64 == after.live)
                 {
-                    // Without a row in a full map, the slice will be charged to overflow.
+                    // If a full map has no row for idle, the slice will be charged to overflow.
                     let open = OpenSlice {
                         since_switch: time.saturating_sub(after.since),
                         since_read: time.saturating_sub(after.read),

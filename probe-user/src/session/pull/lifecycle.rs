@@ -46,9 +46,10 @@ pub(crate) struct LifecycleTracker {
     /// Owners returned by the last two calls of [`Self::take_ended`]. The last moments of a dead
     /// task may be charged once more, so rows are looked for twice, and names are kept as long.
     previous: [Arc<EndedOwners>; 2],
-    /// Owners that ended before those: the next snapshot is the last that may show them.
+    /// Owners that ended before the `previous` ones: the next snapshot is the last that may show
+    /// them.
     expired: Vec<Arc<EndedOwners>>,
-    /// Number of lost records by the last walk.
+    /// Number of lost records at the last walk.
     lost: u64,
     /// Some cgroups or processes may have ended without a record.
     stale: bool,
@@ -149,7 +150,8 @@ impl LifecycleTracker {
         self.ended.cgroups.len() + self.ended.processes.len()
     }
 
-    /// Ended owners that may have rows: those since the last call, and those of the last call.
+    /// Ended owners that may have rows: those that ended since the last call, and those that the
+    /// last call returned.
     pub(crate) fn take_ended(&mut self) -> [Arc<EndedOwners>; 2] {
         let ended = Arc::new(std::mem::take(&mut self.ended));
         let [last, older] = std::mem::take(&mut self.previous);
@@ -181,12 +183,12 @@ impl LifecycleTracker {
         }
     }
 
-    /// Removes the names of ended processes, except those in `kept`.
-    pub(super) fn forget_processes(&mut self, kept: &HashSet<u32>) {
+    /// Removes the names of ended processes, except those in `keep`.
+    pub(super) fn forget_processes(&mut self, keep: &HashSet<u32>) {
         let mut names = Arc::clone(&self.names);
         let old = Arc::make_mut(&mut names);
         old.processes
-            .retain(|tgid, _| kept.contains(tgid) || self.has_ended(*tgid));
+            .retain(|tgid, _| keep.contains(tgid) || self.has_ended(*tgid));
         self.names = names;
         let cgroups = self.expired.drain(..).flat_map(|old| old.cgroups.clone());
         let ended = EndedOwners {
@@ -207,8 +209,8 @@ impl LifecycleTracker {
         owners: impl Iterator<Item = CgroupId>,
         lost: u64,
     ) -> Result<(), SessionError> {
-        let more = std::mem::replace(&mut self.lost, lost) < lost;
-        if !std::mem::take(&mut self.stale) && !more {
+        let lost_more = std::mem::replace(&mut self.lost, lost) < lost;
+        if !std::mem::take(&mut self.stale) && !lost_more {
             return Ok(());
         }
         // All of these existed before the walk.
@@ -304,13 +306,14 @@ impl LifecycleTracker {
             self.unmark_ended(*tgid);
         }
         Arc::make_mut(&mut self.names).processes.extend(names);
-        // The records of these were lost, or are still to come.
+        // The exit records of these processes were lost, or are still to come.
         let gone: Vec<u32> = gone
             .into_iter()
             .filter(|tgid| !self.has_ended(*tgid))
             .collect();
         self.add_ended([], gone);
-        // Their ends were reported, but they run until they have freed their memory.
+        // The exits of these processes were reported, but they run until they have freed their
+        // memory.
         self.add_ended([], ending);
         Ok(())
     }
@@ -340,12 +343,12 @@ impl LifecycleTracker {
                 .is_delegated(path)
                 .or(self.names.delegated.get(path).copied())
         };
-        let owned: BTreeMap<String, bool> = contested
+        let delegated: BTreeMap<String, bool> = contested
             .into_iter()
             .filter_map(|path| Some((path.to_owned(), known(path)?)))
             .collect();
-        if owned != self.names.delegated {
-            Arc::make_mut(&mut self.names).delegated = owned;
+        if delegated != self.names.delegated {
+            Arc::make_mut(&mut self.names).delegated = delegated;
         }
     }
 

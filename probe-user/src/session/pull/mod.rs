@@ -96,9 +96,9 @@ impl Session {
         let missed = self.cpus.hook.missed(&switches, &after);
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
-        let of_ended = |key: &UsageKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
+        let has_ended = |key: &UsageKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
         if ended.iter().any(|ended| !ended.is_empty()) {
-            free_ended(&self.object.maps.usage, rows.iter_mut(), of_ended)?;
+            free_ended(&self.object.maps.usage, rows.iter_mut(), has_ended)?;
         }
         self.add_cgroup_rows(&rows);
         let freed = self.freed.take(nanos(at));
@@ -106,16 +106,16 @@ impl Session {
         let lost: u64 = after.values().map(|state| state.counts.lost_events).sum();
         // A program run that the kernel skipped is a lost record too.
         let lost = lost + skipped_runs;
-        let of_samples = samples.rows.keys().map(|key| key.cgroup);
-        let owners = rows.keys().map(|key| key.cgroup).chain(of_samples);
+        let sampled_cgroups = samples.rows.keys().map(|key| key.cgroup);
+        let owners = rows.keys().map(|key| key.cgroup).chain(sampled_cgroups);
         self.lifecycle.resync(&mut self.object, owners, lost)?;
         // After all counts were read, since naming addresses takes time.
         if let Some(sampling) = &mut self.sampling {
             sampling.pull(&mut self.object, self.clock, &ended, &mut samples)?;
         }
         if self.config.by_process.any() {
-            let of_samples = samples.rows.keys().map(|key| key.tgid);
-            let tgids = rows.keys().map(|key| key.tgid).chain(of_samples);
+            let sampled_tgids = samples.rows.keys().map(|key| key.tgid);
+            let tgids = rows.keys().map(|key| key.tgid).chain(sampled_tgids);
             self.lifecycle.name_processes(&mut self.object, tgids)?;
         }
         self.lifecycle.update_delegated();
@@ -143,9 +143,9 @@ impl Session {
             messages.drain();
         }
         let log = log_counts(&self.object)?;
-        let of_waits = sources.waits.as_ref();
-        let of_waits = of_waits.map_or([0; 2], |waits| [waits.rows, waits.length_rows]);
-        let rows_of_maps = (live_rows, of_waits);
+        let wait_rows = sources.waits.as_ref();
+        let wait_rows = wait_rows.map_or([0; 2], |waits| [waits.rows, waits.length_rows]);
+        let rows_of_maps = (live_rows, wait_rows);
         let mut health = self.health(&after, rows_of_maps, self.cpus.flushes - flushes, log);
         health.skew = Some(skew);
         health.skipped_runs = Some(skipped_runs);
@@ -228,8 +228,8 @@ impl Session {
         snapshot.health.names = Some(resolver.health());
     }
 
-    /// Inserts a row for each cgroup whose processes have rows, so that the cgroup stays when they
-    /// end.
+    /// Inserts a row for each cgroup whose processes have rows, so that the cgroup still has a row
+    /// when the processes have ended.
     fn add_cgroup_rows(&self, rows: &UsageRows) {
         if self.config.by_process != ByProcess::Counts {
             return;
@@ -239,13 +239,13 @@ impl Session {
             .filter(|key| key.tgid == 0)
             .map(|key| key.cgroup)
             .collect();
-        let of_processes = rows.keys().map(|key| key.cgroup);
-        let lacking: HashSet<CgroupId> = of_processes
+        let cgroups = rows.keys().map(|key| key.cgroup);
+        let lacking: HashSet<CgroupId> = cgroups
             .filter(|cgroup| !own.contains(cgroup) && self.lifecycle.exists(*cgroup))
             .collect();
         let now = nanos(self.clock.now());
-        let made = self.cpus.make_rows(&self.object, now, lacking.into_iter());
-        if let Err(error) = made {
+        let result = self.cpus.make_rows(&self.object, now, lacking.into_iter());
+        if let Err(error) = result {
             // The map is full, which is reported elsewhere.
             tracing::debug!("{error}");
         }
@@ -254,7 +254,7 @@ impl Session {
     fn health(
         &self,
         states: &BTreeMap<u32, CpuState>,
-        (rows, of_waits): (usize, [usize; 2]),
+        (rows, wait_rows): (usize, [usize; 2]),
         flushes: u64,
         log: Option<LogCounts>,
     ) -> Health {
@@ -275,7 +275,7 @@ impl Session {
             evicted_rows: Some(self.candidates.evicted),
             memory: memory::counts_memory(rows, self.max_rows, states.len(), log_ring).and(
                 self.config
-                    .waits_memory(of_waits, self.max_rows, states.len()),
+                    .waits_memory(wait_rows, self.max_rows, states.len()),
             ),
             map_retries: bpf::retries(),
             skipped_runs: None,

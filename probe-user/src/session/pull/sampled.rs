@@ -51,8 +51,9 @@ impl EventSampling {
         Ok(())
     }
 
-    /// Reads the samples and frees the rows of ended owners: the next snapshot has them. Changes
-    /// the rate if the cost of samples requires it. Returns whether rows of processes were summed.
+    /// Reads the samples and frees the rows of ended owners, which are in the next snapshot.
+    /// Changes the rate if the cost of samples requires it. Returns whether rows of processes were
+    /// summed.
     pub(super) fn read(
         &mut self,
         object: &mut EbpfObject,
@@ -67,11 +68,11 @@ impl EventSampling {
         self.read_rows(object, nanos(clock.now()))?;
         let totals = &mut self.totals;
         totals.ended.extend(ended.iter().cloned());
-        let of_ended = |key: &SampledKey, _: &mut _| {
+        let has_ended = |key: &SampledKey, _: &mut _| {
             let mut ended = totals.ended.iter();
             ended.any(|it| it.owns(key.cgroup, key.tgid))
         };
-        let freed = totals.rows.extract_if(of_ended);
+        let freed = totals.rows.extract_if(has_ended);
         let summed = totals.freed.add(freed, self.max_rows as usize);
         self.adapt();
         Ok(summed)
@@ -127,8 +128,8 @@ impl EventSampling {
             );
             object.maps.sample_rows.take(key)?;
         }
-        for (event, of_event) in (0_u8..).zip(&cpus) {
-            for (cpu, now) in of_event {
+        for (event, event_cpus) in (0_u8..).zip(&cpus) {
+            for (cpu, now) in event_cpus {
                 let before = totals.cpus[usize::from(event)]
                     .get(cpu)
                     .map(|cpu| cpu.overflow)
@@ -149,10 +150,10 @@ impl EventSampling {
         totals.evict_addresses(true, MAX_ADDRESSES);
         let crowded = totals.evict_addresses(false, MAX_ADDRESSES);
         if let Some(names) = self.names.as_mut().filter(|_| crowded) {
-            let kept = totals.addresses.keys();
+            let remaining = totals.addresses.keys();
             names
                 .codes
-                .retain(&kept.map(SampledAddress::code_key).collect());
+                .retain(&remaining.map(SampledAddress::code_key).collect());
         }
         totals.cpus = cpus;
         Ok(())

@@ -175,8 +175,8 @@ impl SpeSampling {
         let rows = &object.maps.spe_rows;
         let mut raw: HashMap<SpeKey, SpeRow> = rows.all()?.into_iter().collect();
         let live = raw.len();
-        let of_ended = |key: &SpeKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
-        let freed = free_ended(rows, raw.iter_mut(), of_ended)?;
+        let has_ended = |key: &SpeKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
+        let freed = free_ended(rows, raw.iter_mut(), has_ended)?;
         add_overflow(object, &mut raw)?;
         let weights = self.weights(&cpus);
         self.totals.freed_idle += idle.len() as u64;

@@ -34,7 +34,7 @@ impl Session {
     /// Processes events between pulls: starts and ends of cgroups and processes, so that the ring
     /// does not fill up; changes of CPUs, so that a CPU that comes online counts at once; and
     /// missed switches. If many owners have ended, frees their rows, so that the map does not fill
-    /// up. If it is full, evicts rows.
+    /// up. If the map is full, evicts rows.
     ///
     /// # Errors
     ///
@@ -114,8 +114,8 @@ impl Session {
     }
 
     /// Whether so many owners ended that their rows may soon fill the map. The limit is an eighth
-    /// of the map: each owner may have rows on several CPUs, and its last rows are freed only the
-    /// second time after its end.
+    /// of the map: each owner may have rows on several CPUs, and its last rows may be freed only at
+    /// the second pull after its end.
     fn counts_fill_up(&self, ended: usize) -> bool {
         ended * self.config.plan.groups.len() >= (self.max_rows as usize / 8).max(1)
     }
@@ -139,10 +139,10 @@ impl Session {
         free_ended(&self.object.maps.usage, all, |_| true)?;
         summed |= self.freed.add(rows, self.max_rows as usize);
         if summed {
-            let of_spe = self.spe.iter().flat_map(SpeSampling::freed_processes);
+            let spe_processes = self.spe.iter().flat_map(SpeSampling::freed_processes);
             let sampled = self.sampling.iter().flat_map(EventSampling::processes);
-            let kept = self.freed.processes().chain(of_spe).chain(sampled);
-            self.lifecycle.forget_processes(&kept.collect());
+            let keep = self.freed.processes().chain(spe_processes).chain(sampled);
+            self.lifecycle.forget_processes(&keep.collect());
         }
         Ok(())
     }
@@ -227,7 +227,8 @@ impl Session {
         });
         let opened = match counters {
             Ok(opened) => opened,
-            // It is on its way up or down: the next look at the CPUs opens it or finds it offline.
+            // The CPU is coming online or going offline: the next call opens its counters or finds
+            // it offline.
             Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
             Err(error) if self.hotplug.may_be_changing(cpu, Instant::now()) => {
                 tracing::debug!("CPU {cpu} is not counted yet: {error}");
@@ -243,8 +244,8 @@ impl Session {
         }
         self.cpus.counters.push(opened);
         if !plan.groups.is_empty() {
-            // The counters of the scheduler go on: waits that ended since the CPU came online are
-            // in the ledger. A switch must not compare the new counters with the dead ones.
+            // Scheduler counters continue: waits that ended since the CPU came online are in the
+            // ledger. A switch must not compare the new counters with the dead ones.
             self.cpus
                 .flush(object, cpu, FlushMode::Disarm, (NO_GROUP, 0))?;
             make_idle_rows(object, plan, cpu)?;

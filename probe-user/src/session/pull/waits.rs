@@ -13,11 +13,11 @@ use crate::snapshot::WaitPair;
 
 /// Key of a map's row on one CPU.
 pub(super) trait WaitRow: Copy + Eq + Hash {
-    /// The key without the CPU: what a total is for.
-    type Of: Copy + Ord + Hash;
+    /// The key of a total: the row's key without the CPU.
+    type TotalKey: Copy + Ord + Hash;
     type Value: Copy + Default;
 
-    fn of(&self) -> Self::Of;
+    fn total_key(&self) -> Self::TotalKey;
 
     /// The increase since an earlier reading of the same row.
     fn gain(now: &Self::Value, before: &Self::Value) -> Self::Value;
@@ -32,7 +32,7 @@ pub(super) trait WaitRow: Copy + Eq + Hash {
 pub(super) struct RowTotals<K: WaitRow> {
     /// The last values of the rows in the map.
     last: HashMap<K, K::Value>,
-    totals: BTreeMap<K::Of, K::Value>,
+    totals: BTreeMap<K::TotalKey, K::Value>,
 }
 
 impl<K: WaitRow> Default for RowTotals<K> {
@@ -59,33 +59,35 @@ impl<K: WaitRow> RowTotals<K> {
         let frees_idle = rows.len() > free_from;
         let before = mem::take(&mut self.last);
         let mut gained = HashSet::new();
-        let mut kept = HashSet::new();
+        let mut in_map = HashSet::new();
         for (key, now) in rows {
             let before = before.get(&key).copied().unwrap_or_default();
             let mut gain = K::gain(&now, &before);
             let is_idle = frees_idle && K::is_zero(&gain);
             if has_ended(&key) || is_idle {
-                // It may have grown since it was read.
+                // The row may have grown since it was read.
                 if let Some(last) = take(&key)? {
                     gain = K::gain(&last, &before);
                 }
             } else {
                 self.last.insert(key, now);
-                kept.insert(key.of());
+                in_map.insert(key.total_key());
             }
             if !K::is_zero(&gain) {
-                gained.insert(key.of());
-                K::add(self.totals.entry(key.of()).or_default(), &gain);
+                gained.insert(key.total_key());
+                K::add(self.totals.entry(key.total_key()).or_default(), &gain);
             }
         }
         self.totals
-            .retain(|of, _| kept.contains(of) || gained.contains(of));
+            .retain(|total_key, _| in_map.contains(total_key) || gained.contains(total_key));
         Ok(())
     }
 
     /// All totals, sorted.
-    pub(super) fn totals(&self) -> impl Iterator<Item = (K::Of, K::Value)> {
-        self.totals.iter().map(|(of, total)| (*of, *total))
+    pub(super) fn totals(&self) -> impl Iterator<Item = (K::TotalKey, K::Value)> {
+        self.totals
+            .iter()
+            .map(|(total_key, total)| (*total_key, *total))
     }
 
     /// The number of rows in the map.
@@ -95,10 +97,10 @@ impl<K: WaitRow> RowTotals<K> {
 }
 
 impl WaitRow for WaitKey {
-    type Of = WaitPair;
+    type TotalKey = WaitPair;
     type Value = u64;
 
-    fn of(&self) -> WaitPair {
+    fn total_key(&self) -> WaitPair {
         (*self).into()
     }
 
@@ -117,10 +119,10 @@ impl WaitRow for WaitKey {
 
 impl WaitRow for UsageKey {
     /// Cgroup, and process.
-    type Of = (CgroupId, u32);
+    type TotalKey = (CgroupId, u32);
     type Value = WaitTimes;
 
-    fn of(&self) -> (CgroupId, u32) {
+    fn total_key(&self) -> (CgroupId, u32) {
         (self.cgroup, self.tgid)
     }
 
@@ -171,14 +173,14 @@ mod tests {
                 .extend(rows.map(|(running, cpu, nanos)| (key(*running, *cpu), *nanos)));
         }
 
-        /// Reads all rows; those behind `late` grow by 1 while they are freed.
+        /// Reads all rows; those of the running cgroup `late` grow by 1 while they are freed.
         fn pull(&mut self, ended: Option<u64>, late: Option<u64>) {
             let rows: Vec<_> = self.map.iter().map(|(key, nanos)| (*key, *nanos)).collect();
             let has_ended = |key: &WaitKey| Some(key.running.0) == ended;
             let map = &mut self.map;
             let take = |key: &WaitKey| -> Result<Option<u64>, Infallible> {
-                let more = u64::from(Some(key.running.0) == late);
-                Ok(map.remove(key).map(|nanos| nanos + more))
+                let growth = u64::from(Some(key.running.0) == late);
+                Ok(map.remove(key).map(|nanos| nanos + growth))
             };
             self.rows.add(rows, FREE_FROM, has_ended, take).unwrap();
             let reading: BTreeMap<_, _> = self.rows.totals().collect();
@@ -190,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Whatever is freed, and whenever: the windows have every nanosecond once.
+    /// Windows have every nanosecond once, whichever rows are freed, and whenever.
     #[test]
     fn windows_have_all_waits_of_freed_rows() {
         let mut ledger = Ledger::default();
@@ -198,7 +200,7 @@ mod tests {
             ledger.set(&[(id, 0, 100 + id), (id, 1, 50)]);
         }
         ledger.pull(None, None);
-        // One CPU of pair 1 goes on; pair 2 grows while it is freed; pair 3 ends.
+        // One CPU of pair 1 continues; pair 2 grows while it is freed; pair 3 ends.
         ledger.set(&[(1, 1, 70)]);
         ledger.pull(Some(3), Some(2));
         assert_eq!(ledger.map.keys().collect::<Vec<_>>(), [&key(1, 1)]);
@@ -212,7 +214,7 @@ mod tests {
         assert_eq!(ledger.sums[&3], 103 + 50);
         assert_eq!(ledger.sums[&5], 105 + 50 + 11);
         assert_eq!(ledger.sums[&9], 109 + 50);
-        // Few rows are not freed, and totals of freed ones are dropped.
+        // With so few rows none is freed, and the totals of freed rows are dropped.
         assert_eq!((ledger.map.len(), ledger.reading.len()), (4, 3));
     }
 

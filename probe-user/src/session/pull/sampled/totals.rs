@@ -65,7 +65,7 @@ impl AddressTotals {
 }
 
 impl EventSampleTotals {
-    /// Empty totals of so many events.
+    /// Empty totals of this many events.
     pub(crate) fn new(events: usize) -> Self {
         Self {
             rows: HashMap::new(),
@@ -111,8 +111,8 @@ impl EventSampleTotals {
     pub(crate) fn count(&mut self, event: &mut OpenEvent) -> CounterReading {
         let delta = event.read_delta();
         self.counted[event.event].add(delta);
-        let of_cpu = self.deltas.entry((event.event, event.cpu)).or_default();
-        of_cpu.add(delta);
+        let cpu_delta = self.deltas.entry((event.event, event.cpu)).or_default();
+        cpu_delta.add(delta);
         delta
     }
 
@@ -124,7 +124,7 @@ impl EventSampleTotals {
     }
 
     /// The factor with which the samples since the last reading also stand for an incomplete period
-    /// that ends at `count`. None if there were none.
+    /// that ends at `count`. None if there were no samples.
     #[expect(clippy::cast_precision_loss, reason = "counts between two readings")]
     pub(super) fn with_dropped_period(
         &self,
@@ -140,8 +140,8 @@ impl EventSampleTotals {
         (periods > 0).then(|| 1.0 + dropped as f64 / periods as f64)
     }
 
-    /// Counts the samples that were due and reached no program, of events with a fixed period: the
-    /// next sample has their events too.
+    /// Counts the missed samples of events with a fixed period: they were due and reached no
+    /// program, and the next sample has their events too.
     pub(super) fn count_missed(
         &mut self,
         events: &[SampledEvent],
@@ -150,16 +150,16 @@ impl EventSampleTotals {
         let fixed = |event: usize| {
             matches!(events[event].rate, Rate::Period(_)) && events[event].counts_as_it_samples()
         };
-        for (event, of_event) in cpus.iter().enumerate().filter(|(event, _)| fixed(*event)) {
+        for (event, event_cpus) in cpus.iter().enumerate().filter(|(event, _)| fixed(*event)) {
             // A late sample may be made up for by the next one: the number never decreases.
-            let missed = of_event.values().map(missed).sum();
+            let missed = event_cpus.values().map(missed).sum();
             self.missed[event] = self.missed[event].max(missed);
         }
     }
 
-    /// Counts CPUs with so many samples that the kernel may have throttled the event, which stops
-    /// the counter until the next tick without a trace in the count. `limit` is in samples per
-    /// second and CPU.
+    /// Counts CPUs with so many samples that the kernel may have throttled the event. Throttling
+    /// stops the counter until the next tick, and leaves no trace in the count. `limit` is in
+    /// samples per second and CPU.
     pub(super) fn count_limited(
         &mut self,
         cpus: &[BTreeMap<u32, SampleCpu>],
@@ -171,8 +171,8 @@ impl EventSampleTotals {
             return;
         };
         let elapsed = moment.saturating_sub(last);
-        for (event, of_event) in cpus.iter().enumerate() {
-            for (cpu, now) in of_event {
+        for (event, event_cpus) in cpus.iter().enumerate() {
+            for (cpu, now) in event_cpus {
                 let before = self.cpus[event].get(cpu).map_or(0, |cpu| cpu.samples);
                 self.limited[event] +=
                     u64::from(is_near_limit(now.samples - before, elapsed, limit));
@@ -226,14 +226,14 @@ impl EventSampleTotals {
             page: key.page != 0,
             image,
         };
-        let kept = self.addresses.entry(address).or_insert(AddressTotals {
+        let entry = self.addresses.entry(address).or_insert(AddressTotals {
             counts: AddressCounts {
                 made,
                 ..AddressCounts::default()
             },
             shown: 0,
         });
-        let counts = &mut kept.counts;
+        let counts = &mut entry.counts;
         counts.samples += u64::from(row.samples);
         counts.events += row.periods as f64 * factor;
         counts.timed += u64::from(row.timed);
@@ -243,9 +243,9 @@ impl EventSampleTotals {
     /// Returns the addresses for a snapshot.
     pub(super) fn show_addresses(&mut self) -> HashMap<SampledAddress, AddressCounts> {
         let addresses = self.addresses.iter_mut();
-        let shown = addresses.map(|(key, kept)| {
-            kept.shown = kept.counts.samples;
-            (*key, kept.counts)
+        let shown = addresses.map(|(key, entry)| {
+            entry.shown = entry.counts.samples;
+            (*key, entry.counts)
         });
         shown.collect()
     }
@@ -264,12 +264,12 @@ impl EventSampleTotals {
         let above = sizes.partition_point(|size| *size > least);
         let mut equal = room / 2 - above;
         let pushed_out = &mut self.pushed_out;
-        self.addresses.retain(|key, kept| {
+        self.addresses.retain(|key, entry| {
             if key.page != page {
                 return true;
             }
-            // Of addresses equal to the smallest that stays, as many stay as there is room for.
-            let keep = match kept.size().cmp(&least) {
+            // Addresses as small as the smallest that stays fill the remaining room.
+            let keep = match entry.size().cmp(&least) {
                 std::cmp::Ordering::Greater => true,
                 std::cmp::Ordering::Equal if equal > 0 => {
                     equal -= 1;
@@ -278,7 +278,7 @@ impl EventSampleTotals {
                 _ => false,
             };
             if !keep {
-                pushed_out[usize::from(key.event)] += kept.counts.samples;
+                pushed_out[usize::from(key.event)] += entry.counts.samples;
             }
             keep
         });

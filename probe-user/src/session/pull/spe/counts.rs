@@ -164,8 +164,8 @@ mod tests {
             }
         }
 
-        /// Samples go to a few of more rows than the map has room for: idle rows make room, busy
-        /// rows stay, and every sample that had a row is counted once.
+        /// Samples go to more rows than the map has room for, to a few in each reading: idle rows
+        /// make room, busy rows stay, and every sample that had a row is counted once.
         #[test]
         fn idle_rows_make_room(
             readings in prop::collection::vec(
@@ -183,11 +183,11 @@ mod tests {
                 let known: Vec<SpeKey> = map.keys().copied().collect();
                 let idle = weighed.idle(ROOM);
                 prop_assert!(idle.iter().all(|key| !busy.contains(key)));
-                let left: Vec<_> = known.iter().filter(|key| !idle.contains(key)).collect();
+                let remaining: Vec<_> = known.iter().filter(|key| !idle.contains(key)).collect();
                 let full = known.len() >= ROOM / 4 * 3;
-                prop_assert_eq!(left.len() == known.len(), !full || known.len() == busy.len());
-                let has_room = left.len() <= ROOM / 2;
-                prop_assert!(!full || has_room || left.iter().all(|it| busy.contains(it)));
+                prop_assert_eq!(remaining.len() == known.len(), !full || known.len() == busy.len());
+                let has_room = remaining.len() <= ROOM / 2;
+                prop_assert!(!full || has_room || remaining.iter().all(|it| busy.contains(it)));
                 busy.clear();
                 let mut sample = |map: &mut HashMap<SpeKey, SpeRow>, samples: &[(u16, u32)]| {
                     for (cpu, n) in samples {

@@ -165,7 +165,7 @@ mod tests {
         /// Whichever chunk is being handled at a drain: the decoded bytes between two drains are
         /// the written ones minus the skipped ones.
         #[test]
-        fn a_look_falls_between_two_chunks(
+        fn a_drain_falls_between_two_chunks(
             chunks in prop::collection::vec((0..1000_u64, 0..1000_u64, any::<bool>()), 0..200),
             retry in prop::collection::vec(0..4_u32, 1..40),
         ) {

@@ -88,17 +88,17 @@ mod tests {
             ..none
         };
         some.bad[BadKind::Header as usize] = 2;
-        let more = SpeCpu {
+        let later = SpeCpu {
             undecoded: 256,
             ..some
         };
-        let said = undecoded(&none, &some).unwrap();
+        let warning = undecoded(&none, &some).unwrap();
         assert!(
-            said.starts_with("SPE wrote 128 bytes that are no record"),
-            "{said}"
+            warning.starts_with("SPE wrote 128 bytes that are no record"),
+            "{warning}"
         );
-        assert!(said.contains("(header)"), "{said}");
+        assert!(warning.contains("(header)"), "{warning}");
         assert_eq!(undecoded(&none, &none), None);
-        assert_eq!(undecoded(&some, &more), None);
+        assert_eq!(undecoded(&some, &later), None);
     }
 }

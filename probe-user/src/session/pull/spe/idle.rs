@@ -1,6 +1,6 @@
 //! Frees rows of idle owners before the map of samples is full. The rows of a CPU are freed while
-//! it does not sample: otherwise its program could add to a row after the row was read, and this
-//! would be lost or even go to another row that reuses the memory.
+//! it does not sample: otherwise its program could add to a row after the row was read, and the
+//! addition would be lost, or even go to another row that reuses the memory.
 
 use std::collections::HashMap;
 
@@ -45,8 +45,8 @@ impl IdleSpeRows {
         object: &EbpfObject,
         samples: impl Fn(u32) -> bool,
     ) -> Result<Vec<(SpeKey, SpeRow)>, SessionError> {
-        let left: Vec<u32> = self.chosen.keys().map(|cpu| u32::from(*cpu)).collect();
-        for cpu in left.into_iter().filter(|cpu| !samples(*cpu)) {
+        let remaining: Vec<u32> = self.chosen.keys().map(|cpu| u32::from(*cpu)).collect();
+        for cpu in remaining.into_iter().filter(|cpu| !samples(*cpu)) {
             self.free(object, cpu)?;
         }
         Ok(self.freed)

@@ -36,13 +36,13 @@ const TRIES: u32 = 4;
 impl SpeTotals {
     /// Adds the entries of a CPU's log since the last reading.
     pub(crate) fn read_log(&mut self, event: &mut SpeCpuEvent) {
-        let more = event.logged();
+        let added = event.logged();
         let sum = &mut self.logs.entry(event.cpu).or_default().sum;
-        sum.bytes += more.bytes;
-        sum.truncated += more.truncated;
-        sum.partial += more.partial;
-        sum.collided += more.collided;
-        sum.lost += more.lost;
+        sum.bytes += added.bytes;
+        sum.truncated += added.truncated;
+        sum.partial += added.partial;
+        sum.collided += added.collided;
+        sum.lost += added.lost;
     }
 
     /// Whether a CPU has more missed bytes than at the last call.
@@ -92,7 +92,7 @@ impl SpeSampling {
         Ok(DrainOutcome::Drained)
     }
 
-    /// Adds the counts of the logs to the programs' counts, which do not know of missed calls.
+    /// Adds the counts of the logs to the programs' counts, which lack missed chunks.
     pub(super) fn add_logs(&mut self, cpus: &mut BTreeMap<u32, SpeCpu>) {
         for (number, log) in &mut self.totals.logs {
             if !self.events.iter().any(|event| event.cpu == *number) {

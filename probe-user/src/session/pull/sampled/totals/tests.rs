@@ -8,7 +8,7 @@ use super::*;
 proptest! {
     /// Addresses with the most samples stay, half of the room is used, and all others are counted.
     #[test]
-    fn the_rarest_addresses_give_way(
+    fn the_rarest_addresses_are_evicted(
         sizes in prop::collection::vec(1..20_u64, 0..60),
         pages in prop::collection::vec(1..20_u64, 0..9),
     ) {
@@ -33,27 +33,27 @@ proptest! {
         }
         prop_assert!(!totals.evict_addresses(true, ROOM));
         prop_assert_eq!(totals.evict_addresses(false, ROOM), sizes.len() > ROOM);
-        let left: Vec<u64> = totals
+        let remaining: Vec<u64> = totals
             .addresses
             .iter()
             .filter(|(key, _)| !key.page)
             .map(|(_, it)| it.counts.samples)
             .collect();
-        let lost = sizes.iter().sum::<u64>() - left.iter().sum::<u64>();
+        let lost = sizes.iter().sum::<u64>() - remaining.iter().sum::<u64>();
         prop_assert_eq!(totals.pushed_out[0], lost);
-        prop_assert_eq!(totals.addresses.len() - left.len(), pages.len());
+        prop_assert_eq!(totals.addresses.len() - remaining.len(), pages.len());
         if sizes.len() > ROOM {
             let mut sorted = sizes.clone();
             sorted.sort_unstable_by(|a, b| b.cmp(a));
-            prop_assert_eq!(left.len(), ROOM / 2);
-            prop_assert_eq!(left.iter().sum::<u64>(), sorted[..ROOM / 2].iter().sum::<u64>());
+            prop_assert_eq!(remaining.len(), ROOM / 2);
+            prop_assert_eq!(remaining.iter().sum::<u64>(), sorted[..ROOM / 2].iter().sum::<u64>());
         }
     }
 }
 
 /// On a machine that builds programs, addresses of ended programs fill all room.
 #[test]
-fn addresses_of_the_last_window_stay_before_those_of_earlier_ones() {
+fn addresses_of_earlier_windows_are_evicted_first() {
     const ROOM: usize = 10;
     let mut totals = EventSampleTotals::new(1);
     let sample = |totals: &mut EventSampleTotals, address, samples| {
@@ -73,7 +73,7 @@ fn addresses_of_the_last_window_stay_before_those_of_earlier_ones() {
     sample(&mut totals, 3, 2);
     (20..24).for_each(|address| sample(&mut totals, address, 1));
     assert!(totals.evict_addresses(false, ROOM));
-    let mut left: Vec<u64> = totals.addresses.keys().map(|key| key.address).collect();
-    left.sort_unstable();
-    assert_eq!(left, [3, 20, 21, 22, 23]);
+    let mut remaining: Vec<u64> = totals.addresses.keys().map(|key| key.address).collect();
+    remaining.sort_unstable();
+    assert_eq!(remaining, [3, 20, 21, 22, 23]);
 }

@@ -23,7 +23,7 @@ fn multiplexed_samples_stand_for_the_whole_time() {
 }
 
 #[test]
-fn samples_that_were_due_and_did_not_come_are_missed() {
+fn due_samples_that_did_not_come_count_as_missed() {
     let pmus = Pmus::read(&sysfs("spr")).unwrap();
     let events = "cycles/period=1000/,instructions/freq=99/,cpu-clock/period=10000/u";
     let events = sampled(events, &pmus, None).unwrap();
@@ -33,7 +33,7 @@ fn samples_that_were_due_and_did_not_come_are_missed() {
     for (samples, periods, missed) in [
         ([20, 5], [20_000, 5_000], 0),
         ([30, 5], [45_900, 5_000], 15),
-        // What was late is not missed.
+        // A late sample is not missed.
         ([31, 6], [46_000, 6_000], 15),
         ([32, 6], [50_000, 6_000], 18),
     ] {
@@ -43,10 +43,10 @@ fn samples_that_were_due_and_did_not_come_are_missed() {
             reported: 1000 * samples,
             ..SampleCpu::ZERO
         };
-        let of_event: BTreeMap<u32, _> = (0..)
+        let event_cpus: BTreeMap<u32, _> = (0..)
             .zip(samples.into_iter().zip(periods).map(cpu))
             .collect();
-        totals.count_missed(&events, &vec![of_event; events.len()]);
+        totals.count_missed(&events, &vec![event_cpus; events.len()]);
         assert_eq!(totals.missed, [missed, 0, 0]);
     }
 }
@@ -58,7 +58,7 @@ fn samples_near_the_kernels_limit_are_noted() {
         samples,
         ..SampleCpu::ZERO
     };
-    // In each tenth of a second; a second has 1,000 at most.
+    // Samples so far at each tenth of a second; the limit is 1,000 per second.
     for (moment, samples, limited) in [
         (1, [50, 50], 0),
         (100_000_001, [120, 139], 0),
@@ -74,7 +74,7 @@ fn samples_near_the_kernels_limit_are_noted() {
 
 /// The event was multiplexed on one CPU, and not on the other.
 #[test]
-fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
+fn samples_of_an_address_are_scaled_on_each_cpu() {
     let mut totals = EventSampleTotals::new(1);
     let key = |cpu, generation| AddressKey {
         cgroup: CgroupId(7),
@@ -92,16 +92,21 @@ fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
     };
     totals.add_address(&key(0, 2), &row(10), 0, 3.0);
     totals.add_address(&key(1, 2), &row(10), 0, 1.0);
-    // Later it was on the PMU all the time.
+    // Later the event was on the PMU all the time.
     totals.add_address(&key(0, 3), &row(4), 0, 1.0);
-    let all: Vec<_> = totals.addresses.values().map(|kept| kept.counts).collect();
+    let all: Vec<_> = totals
+        .addresses
+        .values()
+        .map(|entry| entry.counts)
+        .collect();
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].samples, all[0].events), (24, 44_000.0));
 }
 
-/// The samples of a phase with few events do not represent the long period that a busy phase left.
+/// Without the factor, no sample would represent the events of a long period that a busy phase
+/// left.
 #[test]
-fn a_period_that_was_dropped_is_its_own_samples() {
+fn samples_also_stand_for_a_dropped_period() {
     let mut totals = EventSampleTotals::new(1);
     let cpu = |periods, last_count| SampleCpu {
         periods,
