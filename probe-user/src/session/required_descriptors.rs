@@ -38,8 +38,8 @@ impl Plan {
     fn on_cpus(&self, cpus: &[u32]) -> usize {
         let on = |cpu: &u32| -> usize {
             let groups = self.groups.iter().enumerate();
-            let on = groups.filter(|(at, _)| self.counts_on(*at, *cpu));
-            let opened = on.flat_map(|(_, group)| group);
+            let counting = groups.filter(|(at, _)| self.counts_on(*at, *cpu));
+            let opened = counting.flat_map(|(_, group)| group);
             opened.filter(|it| !it.counter.is_of_scheduler()).count()
         };
         cpus.iter().map(on).sum()
@@ -64,9 +64,9 @@ mod tests {
     use super::*;
     use crate::sys::descriptors::OTHER_DESCRIPTORS;
 
-    /// The advice of `doctor` suffices.
+    /// The number of descriptors that `doctor` advises suffices.
     #[test]
-    fn the_round_number_covers_all_objects() {
+    fn the_advised_number_covers_all_objects() {
         const { assert!(object::DESCRIPTORS > 40) };
         // Includes the descriptors that a process has open anyway.
         const { assert!(object::DESCRIPTORS as u64 + 64 <= OTHER_DESCRIPTORS) };

@@ -120,22 +120,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_group_has_one_turn_in_a_round_and_is_always_live_somewhere() {
+    fn every_group_runs_once_a_round_on_each_cpu_and_always_on_one_cpu() {
         const GROUPS: usize = 5;
         let mut rotation = Rotation::default();
         for _ in 0..20 {
-            let mut turns = vec![[0; GROUPS]; GROUPS];
+            let mut intervals = vec![[0; GROUPS]; GROUPS];
             for _ in 0..GROUPS {
-                let mut live = [0; GROUPS];
+                let mut running = [0; GROUPS];
                 for cpu in 0..5 {
-                    let place = rotation.group_index(cpu, GROUPS);
-                    live[place] += 1;
-                    turns[cpu as usize][place] += 1;
+                    let index = rotation.group_index(cpu, GROUPS);
+                    running[index] += 1;
+                    intervals[cpu as usize][index] += 1;
                 }
-                assert_eq!(live, [1; GROUPS]);
+                assert_eq!(running, [1; GROUPS]);
                 rotation.next(GROUPS);
             }
-            assert_eq!(turns, vec![[1; GROUPS]; GROUPS]);
+            assert_eq!(intervals, vec![[1; GROUPS]; GROUPS]);
         }
     }
 }

@@ -53,7 +53,7 @@ macro_rules! maps {
             /// CPUs that this machine may have.
             pub(super) fn take(ebpf: &mut Ebpf, possible: CpuList) -> Result<Self, SessionError> {
                 let possible = Arc::new(possible);
-                let mut taken = |name: &'static str| {
+                let mut take_named = |name: &'static str| {
                     Ok::<_, SessionError>(TakenMap {
                         name,
                         map: take(ebpf, name)?,
@@ -61,7 +61,7 @@ macro_rules! maps {
                     })
                 };
                 Ok(Self {
-                    $($field: <$type>::open(taken(name::$name)?)?,)*
+                    $($field: <$type>::open(take_named(name::$name)?)?,)*
                     counters: CounterMaps::take(ebpf, possible)?,
                     messages: None,
                 })
@@ -101,7 +101,7 @@ maps! {
     cgroups: Hash<u64, u64> = CGROUPS,
     /// Processes of a command that has no cgroup of its own.
     command: Hash<u32, u8> = COMMAND,
-    /// Nanoseconds of waits by owner and by who ran meanwhile.
+    /// Nanoseconds of waits, by the owner that waited and the cgroup that ran meanwhile.
     waits: Hash<WaitKey, u64> = WAITS,
     /// Waits by owner and length.
     wait_times: Hash<UsageKey, WaitTimes> = WAIT_TIMES,
@@ -142,7 +142,7 @@ maps! {
 /// The timeline of switches: only programs use it, user space sets its size.
 pub(super) const SPE_SWITCHES: &str = "SPE_SWITCHES";
 
-/// What is kept of threads between their switches: only programs use it, user space sets its size.
+/// The state of threads between their switches: only programs use it, user space sets its size.
 pub(super) const TASKS: &str = "TASKS";
 
 /// The last slices of each CPU.
@@ -195,7 +195,7 @@ pub(super) fn pinned(directory: &Path) -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// Whether all of them are pinned in `directory`, with the kinds and sizes of this object.
+/// Whether all maps of [`pinned`] are in `directory`, with the kinds and sizes of this object.
 pub(crate) fn can_use(directory: &Path) -> bool {
     let compiled = Compiled::parse(OBJECT).expect("the object was built with this program");
     pinned(directory).into_iter().all(|(name, path)| {

@@ -58,7 +58,7 @@ fn refused(what: impl Into<String>, error: &dyn std::error::Error) -> SessionErr
 fn refused_pin(what: impl Into<String>, error: &dyn std::error::Error) -> SessionError {
     let error = refused(what, error);
     match error {
-        // The advice about kernels would mislead.
+        // The advice for a refused object, which is about kernel versions, would mislead.
         SessionError::Bpf { what, reason } if reason.contains("BPF_OBJ_PIN") => {
             SessionError::Pin { what, reason }
         }

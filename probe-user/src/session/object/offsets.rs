@@ -98,7 +98,7 @@ const SAMPLE_FIELDS: [Field; 2] = [
 ];
 
 /// The members that the program of sampled events also reads. On a kernel without one of them,
-/// samples lack what it leads to.
+/// samples lack the data that it leads to.
 const SAMPLE_DATA_FIELDS: [Field; 4] = {
     const DATA: &str = "perf_sample_data";
     [
@@ -200,7 +200,7 @@ mod tests {
         }
         let offsets = kernel_types(&vmlinux, true, true).unwrap().offsets;
         assert_eq!(offsets.len(), names().count());
-        // On no known kernel are these members the first of their structures.
+        // These members are not the first of their structures on any known kernel.
         assert!(
             offsets
                 .iter()

@@ -17,7 +17,7 @@ use crate::{session::SessionError, sys::ring::SharedMapping};
 pub(crate) struct Slots {
     mapping: SharedMapping,
     count: usize,
-    /// Keeps the map's descriptor open, with which programs are loaded.
+    /// Keeps the map's descriptor open: programs are loaded with it.
     _data: MapData,
 }
 
@@ -48,8 +48,9 @@ impl Slots {
         const GENERATION: usize =
             (offset_of!(AddressSlot, key) + offset_of!(AddressKey, generation)) / 8;
         let starts = (0..self.count).map(|slot| slot * AddressSlot::WORDS);
-        let is_of = move |start: &usize| self.mapping.word(start + GENERATION) == generation;
-        starts.filter(is_of).map(|start| {
+        let in_generation =
+            move |start: &usize| self.mapping.word(start + GENERATION) == generation;
+        starts.filter(in_generation).map(|start| {
             let words = std::array::from_fn(|at| self.mapping.word(start + at));
             let slot = AddressSlot::from_words(&words);
             (slot.key, slot.row)

@@ -24,7 +24,7 @@ fn maps(compiled: &Compiled) -> BTreeMap<&str, &Map> {
 }
 
 #[test]
-fn every_map_is_named_here_and_there() {
+fn every_map_of_the_object_is_named_in_user_space() {
     let compiled = compiled();
     let found: BTreeSet<String> = maps(&compiled).into_keys().map(str::to_owned).collect();
     let named: Vec<String> = Maps::ALL
@@ -39,10 +39,10 @@ fn every_map_is_named_here_and_there() {
 }
 
 #[test]
-fn its_descriptors_are_counted_without_parsing_it() {
+fn the_constant_number_of_descriptors_is_the_objects() {
     let compiled = compiled();
-    let of_programs = 2 * compiled.programs.len();
-    assert_eq!(DESCRIPTORS, compiled.maps.len() + of_programs + 1);
+    let program_descriptors = 2 * compiled.programs.len();
+    assert_eq!(DESCRIPTORS, compiled.maps.len() + program_descriptors + 1);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn every_map_has_the_sizes_of_its_types() {
 }
 
 #[test]
-fn every_program_is_named_here_and_there() {
+fn every_program_of_the_object_is_named_in_user_space() {
     let compiled = compiled();
     let found: BTreeSet<&str> = compiled.programs.keys().map(String::as_str).collect();
     assert_eq!(found, programs::ALL.iter().copied().collect());
@@ -66,7 +66,7 @@ fn every_program_is_named_here_and_there() {
 
 /// A global that is not set would be zero: the offset of another member.
 #[test]
-fn every_global_is_named_here_and_there() {
+fn every_global_of_the_object_is_named_in_user_space() {
     let settings = globals::ALL.iter().copied();
     let offsets = offsets::names().map(|name| (name, size_of::<u64>()));
     let named: Vec<(&str, usize)> = settings.chain(offsets).collect();
@@ -91,12 +91,12 @@ fn frozen_globals(elf: &[u8]) -> impl Iterator<Item = (&str, usize)> {
     let header = move |section: usize| sections + 64 * section;
     let offset = move |section: usize| number(header(section) + 24, 8);
     let names = offset(number(62, 2));
-    let called = |name: &str| {
+    let section_named = |name: &str| {
         (0..number(60, 2))
             .find(|section| text(names + number(header(*section), 4)) == name)
             .unwrap()
     };
-    let (frozen, symbols) = (called(".rodata"), called(".symtab"));
+    let (frozen, symbols) = (section_named(".rodata"), section_named(".symtab"));
     let strings = offset(number(header(symbols) + 40, 4));
     let (first, bytes) = (offset(symbols), number(header(symbols) + 32, 8));
     // Elf64_Sym: st_name, st_info (1 << 4 | 1: a public object), st_shndx, st_size.

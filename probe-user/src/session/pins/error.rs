@@ -48,7 +48,7 @@ pub enum PinError {
     Io {
         /// What was tried.
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,

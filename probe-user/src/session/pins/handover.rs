@@ -1,5 +1,5 @@
-//! Handover from an ended process. Its counters cannot be reached: on each CPU this process
-//! replaces them by its own, as at an exchange of rotated groups.
+//! Handover from an ended process. The counters of that process cannot be reached: on each CPU this
+//! process replaces them by its own, as at an exchange of rotated groups.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,8 +21,8 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// Reads the times of the maps, and begins a handover if they are those of an earlier process.
-    /// Returns when counting into them began, by this process's clock.
+    /// Reads the times of the maps, and begins a handover if the maps are those of an earlier
+    /// process (`resumes`). Returns when counting into the maps began, by this process's clock.
     pub(crate) fn begin(
         &mut self,
         object: &EbpfObject,
@@ -51,7 +51,8 @@ impl Handover {
             Ok(object.maps.state.get(0)?.get(&cpu).copied())
         };
         let before = state(object)?;
-        // A process that was killed during a handover has stopped it already: the gap began then.
+        // A process that was killed during a handover has stopped this CPU already: the gap began
+        // then.
         if before.is_none_or(|state| state.armed != 0) {
             flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0), false)?;
         }
@@ -60,8 +61,8 @@ impl Handover {
         Ok(())
     }
 
-    /// Stores at once for how long a CPU did not count: from the last reading of its old counters
-    /// to the first of its new ones. This process may be killed before its start is complete.
+    /// Stores at once how long a CPU did not count: from the last reading of its old counters to
+    /// the first of its new ones. This process may be killed before its start is complete.
     pub(crate) fn store_gap(
         &mut self,
         object: &mut EbpfObject,

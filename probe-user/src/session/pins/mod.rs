@@ -2,8 +2,8 @@
 //! which the next session takes over (docs/how-it-works/state.md).
 //!
 //! A session's pins are in a directory whose name is a `PinStamp`: layout, build and plan. While a
-//! session starts its directory has another name, so that nothing of an incomplete start is taken
-//! over.
+//! session starts, its directory has another name, so that the pins of an incomplete start are not
+//! taken over.
 
 mod error;
 mod handover;
@@ -87,8 +87,9 @@ impl SessionPins {
         let stamp = PinStamp::for_config(config, machine);
         let mut sessions = pin_dir.sessions()?;
         let found = Self::find(&pin_dir, &sessions, &stamp, config, machine);
-        let (mut name, found) = found.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));
-        if found != Continuity::New {
+        let (mut name, continuity) =
+            found.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));
+        if continuity != Continuity::New {
             sessions.retain(|session| *session != name);
         }
         for session in sessions {
@@ -107,7 +108,7 @@ impl SessionPins {
                 pin_dir.path().display()
             );
         }
-        match found {
+        match continuity {
             Continuity::New => pin_dir.make(&name)?,
             Continuity::TakenOver => {}
             // From here on the programs may be of two builds. If this start is killed, neither
@@ -124,10 +125,10 @@ impl SessionPins {
             pin_dir,
             stamp,
             name,
-            continuity: found,
+            continuity,
             handover: Handover::default(),
             // A failed start must not end the counting that it found.
-            keep_on_drop: found != Continuity::New,
+            keep_on_drop: continuity != Continuity::New,
         })
     }
 

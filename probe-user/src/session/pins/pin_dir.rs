@@ -21,7 +21,7 @@ pub(super) const LINK: &str = "_link";
 /// A directory of pins, locked by this process. The kernel releases the lock of a killed process.
 #[derive(Debug)]
 pub(super) struct PinDir {
-    /// Locked.
+    /// The directory, which is locked as long as it is open.
     directory: TrustedDirectory,
 }
 
@@ -30,12 +30,14 @@ impl PinDir {
     pub(super) fn lock_or_create(path: &Path) -> Result<Self, PinError> {
         loop {
             check(path)?;
-            let made = match TrustedDirectory::make(path) {
+            let directory = match TrustedDirectory::make(path) {
                 // Another process ended and removed it.
                 Err(error) if is_gone(&error) => continue,
-                made => made.map_err(|error| PinError::from_io("make", path.to_owned(), error))?,
+                created => {
+                    created.map_err(|error| PinError::from_io("make", path.to_owned(), error))?
+                }
             };
-            if let Some(locked) = Self::lock(made)? {
+            if let Some(locked) = Self::lock(directory)? {
                 return Ok(locked);
             }
         }
@@ -94,8 +96,8 @@ impl PinDir {
 
     /// Creates the directory of a session.
     pub(super) fn make(&self, name: &str) -> Result<(), PinError> {
-        let made = self.directory.make_directory(name);
-        made.map_err(|error| PinError::from_io("make", self.path().join(name), error))
+        let created = self.directory.make_directory(name);
+        created.map_err(|error| PinError::from_io("make", self.path().join(name), error))
     }
 
     /// Renames the directory of a session.
@@ -131,19 +133,19 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
-/// An error if the directory is, or would be, on another file system than bpffs.
+/// Fails if the directory is, or would be, on another file system than bpffs.
 fn check(path: &Path) -> Result<(), PinError> {
     let parent = path.parent().unwrap_or(path);
-    let there = if path.exists() { path } else { parent };
-    let found =
-        statfs(there).map_err(|error| PinError::from_io("look at", there.into(), error.into()))?;
+    let existing = if path.exists() { path } else { parent };
+    let file_system = statfs(existing)
+        .map_err(|error| PinError::from_io("look at", existing.into(), error.into()))?;
     // The type is a signed number on some architectures.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a magic number of 32 bits"
     )]
-    if found.f_type as u32 == BPFFS {
+    if file_system.f_type as u32 == BPFFS {
         Ok(())
     } else {
         Err(PinError::NoBpffs {

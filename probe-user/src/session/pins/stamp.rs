@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_read_as_it_was_written() {
+    fn a_stamp_is_parsed_from_its_name() {
         let stamp = PinStamp {
             layout: "1x2x3".into(),
             build: digest(b"build"),
@@ -109,7 +109,7 @@ mod tests {
 
     /// Another release with the same programs finds its pins.
     #[test]
-    fn a_digest_is_the_same_everywhere() {
+    fn digests_are_the_same_in_every_build() {
         assert_eq!(digest(b""), "ef46db3751d8e999");
     }
 }

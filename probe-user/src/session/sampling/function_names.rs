@@ -145,13 +145,13 @@ impl FunctionNames {
         self.symbols.counts()
     }
 
-    /// Names waiting addresses, the oldest first: `some` in any case, and more until this round has
-    /// taken `limit`.
-    fn name_waiting(&mut self, some: usize, began: Duration, limit: Duration) {
+    /// Names waiting addresses, the oldest first: `at_least` in any case, and others until this
+    /// round has taken `limit`.
+    fn name_waiting(&mut self, at_least: usize, began: Duration, limit: Duration) {
         let mut waited: Vec<_> = std::mem::take(&mut self.waiting).into_iter().collect();
         waited.sort_unstable_by_key(|(_, first)| *first);
         for (at, (code, first)) in waited.into_iter().enumerate() {
-            let limit = if at < some { Duration::MAX } else { limit };
+            let limit = if at < at_least { Duration::MAX } else { limit };
             self.name_one(code, first, began, limit);
         }
     }
@@ -229,9 +229,9 @@ impl CodeNames {
         self.places.get(&key).is_some_and(is_final)
     }
 
-    /// Removes the names of all other addresses.
-    pub(crate) fn retain(&mut self, kept: &HashSet<CodeKey>) {
-        self.places.retain(|place, _| kept.contains(place));
+    /// Removes the names of all addresses except those in `keep`.
+    pub(crate) fn retain(&mut self, keep: &HashSet<CodeKey>) {
+        self.places.retain(|place, _| keep.contains(place));
         let places = &self.places;
         self.replaced
             .retain(|(tgid, address, _), image| places.contains_key(&(*tgid, *address, *image)));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_a_rounds_time_come_in_the_next() {
+    fn addresses_beyond_a_rounds_time_are_named_in_the_next() {
         let mut names = FunctionNames::start(&Machine::this(), &[]);
         names.processes = true;
         names.round = Duration::ZERO;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_named_late_has_its_name() {
+    fn an_address_gets_its_name_once_it_is_known() {
         let mut codes = CodeNames::default();
         let key = (7, 0x1000, 20);
         for (place, function) in [
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_is_compiled_or_loaded_again_is_another_one() {
+    fn code_that_is_compiled_or_loaded_again_gets_a_new_number() {
         for (tgid, module) in [(7, "[jit]"), (0, "[nft]"), (0, "[bpf]")] {
             let mut codes = CodeNames::default();
             let key = (tgid, 0x1000, 20);

@@ -294,9 +294,9 @@ impl CounterMaps {
 mod tests {
     use super::*;
 
-    /// As the firmware of some arm64 machines numbers CPUs.
+    /// The firmware of some arm64 machines numbers CPUs with gaps.
     #[test]
-    fn values_are_those_of_the_possible_cpus() {
+    fn values_belong_to_the_possible_cpus_in_order() {
         let possible: CpuList = "0-1,4-5".parse().unwrap();
         let values = by_cpu(&possible, ["a", "b", "c", "d"].into_iter());
         assert_eq!(values, [(0, "a"), (1, "b"), (4, "c"), (5, "d")].into());

@@ -4,11 +4,11 @@ use aya::programs::ProgramError;
 
 use crate::sys::signals::uninterrupted;
 
-/// As many as libbpf makes.
+/// The number of attempts that libbpf makes.
 const ATTEMPTS: usize = 5;
 
-/// Loads a program with all signals blocked. The kernel also gives up (`EAGAIN`) for what no mask
-/// blocks: a stop, the freezer, a tracer.
+/// Loads a program with all signals blocked. The kernel also gives up (`EAGAIN`) for events that no
+/// signal mask blocks: a stop, the freezer, a tracer.
 pub(super) fn load(
     mut attempt: impl FnMut() -> Result<(), ProgramError>,
 ) -> Result<(), ProgramError> {
@@ -43,22 +43,23 @@ mod tests {
         })
     }
 
-    /// Attempts at a program that is refused in this way so many times.
+    /// The number of attempts at a program that the kernel refuses `refusals` times, and whether it
+    /// was loaded.
     fn attempts(errno: i32, refusals: usize) -> (usize, bool) {
-        let mut made = 0;
+        let mut count = 0;
         let loaded = load(|| {
-            made += 1;
-            if made <= refusals {
+            count += 1;
+            if count <= refusals {
                 refusal(errno)
             } else {
                 Ok(())
             }
         });
-        (made, loaded.is_ok())
+        (count, loaded.is_ok())
     }
 
     #[test]
-    fn an_interrupted_load_is_made_again() {
+    fn an_interrupted_load_is_repeated_up_to_five_times() {
         assert_eq!(attempts(libc::EAGAIN, 0), (1, true));
         assert_eq!(attempts(libc::EAGAIN, 4), (5, true));
         assert_eq!(attempts(libc::EAGAIN, 9), (5, false));

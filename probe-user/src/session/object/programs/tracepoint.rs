@@ -33,7 +33,7 @@ impl Tracepoint {
 /// The pins of programs at tracepoints and of their links.
 pub(super) struct PinnedPrograms {
     directory: PathBuf,
-    /// Pinned programs are of this build, and are kept.
+    /// Whether pinned programs are of this build, and so are kept.
     adopt: bool,
 }
 
