@@ -48,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_that_came_back_are_known_by_their_age(
+        fn rows_added_again_are_known_by_their_generation(
             before in prop::array::uniform6(0..1000_u64),
             now in prop::array::uniform6(0..1000_u64),
             bytes in any::<[u64; 2]>(),

@@ -3,7 +3,7 @@
 //!
 //! The group is on the PMU for only a part of that time, on some CPUs longer than on others. Counts
 //! of the rest are estimated for each CPU before anything is added up, by the owner's own rates and
-//! never by those of others (docs/how-it-works/accuracy.md has the stated error):
+//! never by other owners' rates (docs/how-it-works/accuracy.md has the stated error):
 //!
 //! 1. by its rate on that CPU, if the group was running for a tenth of its time on it, and for 1
 //!    ms;
@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 /// Minimum running time for a reliable rate: the kernel's own multiplexing interval is 1 to 4 ms.
 const MIN_RUNNING_NANOS: u64 = 1_000_000;
 
-/// A row must be running for at least 1 / this of its time to be scaled by its own rate.
+/// A row must be running for at least 1/`MIN_RUNNING_PART` of its time to be scaled by its own
+/// rate.
 const MIN_RUNNING_PART: u64 = 10;
 
 /// The promised relative error of counts: 1%.
@@ -82,19 +83,19 @@ pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<GroupCounts>) {
         return;
     }
     for (counted, it) in all.iter_mut().zip(rows) {
-        if counted.stands_for_itself() {
+        if counted.has_own_rate() {
             counted.fill(&OwnerRate::from_rows(&[&it.row]), counted.unknown);
         }
     }
     let poor = all.iter().zip(rows).filter(|(it, _)| it.unknown > 0);
     let kinds: BTreeSet<Option<usize>> = poor.map(|(_, it)| it.kind).collect();
     for kind in kinds {
-        let of_kind = rows.iter().filter(|it| it.kind == kind);
-        let of_kind: Vec<&UsageRow> = of_kind.map(|it| &it.row).collect();
-        if of_kind.iter().map(|row| row.running).sum::<u64>() < MIN_RUNNING_NANOS {
+        let kind_rows = rows.iter().filter(|it| it.kind == kind);
+        let kind_rows: Vec<&UsageRow> = kind_rows.map(|it| &it.row).collect();
+        if kind_rows.iter().map(|row| row.running).sum::<u64>() < MIN_RUNNING_NANOS {
             continue;
         }
-        let rate = OwnerRate::from_rows(&of_kind);
+        let rate = OwnerRate::from_rows(&kind_rows);
         let here = |(_, it): &(&mut GroupCounts, &CpuRow)| it.kind == kind;
         let mut here: Vec<_> = all.iter_mut().zip(rows).filter(here).collect();
         let together = here.iter().map(|(it, _)| it.unknown).sum();
@@ -102,12 +103,12 @@ pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<GroupCounts>) {
             counted.fill(&rate, together);
         }
     }
-    let left = unknown(all);
+    let remaining = unknown(all);
     let time: u64 = all.iter().map(|it| it.enabled).sum();
-    if left > 0 && left <= time - left {
-        let rate = OwnerRate::from_known(all, time - left);
+    if remaining > 0 && remaining <= time - remaining {
+        let rate = OwnerRate::from_known(all, time - remaining);
         for counted in all {
-            counted.fill(&rate, left);
+            counted.fill(&rate, remaining);
         }
     }
 }
@@ -152,7 +153,7 @@ impl GroupCounts {
         all.remove(0)
     }
 
-    fn stands_for_itself(&self) -> bool {
+    fn has_own_rate(&self) -> bool {
         self.running >= MIN_RUNNING_NANOS && self.running >= self.enabled / MIN_RUNNING_PART
     }
 
@@ -185,14 +186,14 @@ impl GroupCounts {
         self.running = self.running.saturating_add(other.running);
         self.estimated = self.estimated.saturating_add(other.estimated);
         self.unknown = self.unknown.saturating_add(other.unknown);
-        if let Some(more) = &other.unseen {
+        if let Some(added) = &other.unseen {
             let sums = self.unseen.get_or_insert_default();
-            for (sum, more) in sums.counts.iter_mut().zip(more.counts) {
-                *sum += more;
+            for (sum, added) in sums.counts.iter_mut().zip(added.counts) {
+                *sum += added;
             }
             let all = sums.covariance.iter_mut().flatten();
-            for (sum, more) in all.zip(more.covariance.iter().flatten()) {
-                *sum += more;
+            for (sum, added) in all.zip(added.covariance.iter().flatten()) {
+                *sum += added;
             }
         }
     }
@@ -269,10 +270,10 @@ impl OwnerRate {
         for row in rows.iter().filter(|row| row.running > 0) {
             let part = float(row.running) / running;
             concentration += part * part;
-            let off: Vector =
+            let deviation: Vector =
                 std::array::from_fn(|at| float(row.counts[at]) / float(row.running) - per_ns[at]);
-            for (sums, a) in spread.iter_mut().zip(off) {
-                for (sum, b) in sums.iter_mut().zip(off) {
+            for (sums, a) in spread.iter_mut().zip(deviation) {
+                for (sum, b) in sums.iter_mut().zip(deviation) {
                     *sum += part * (a * b);
                 }
             }

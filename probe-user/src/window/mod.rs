@@ -95,8 +95,8 @@ impl Window {
     pub fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
         let Gains { usage, on_socket } = Gains::between(earlier, later, plan);
         let mut total: Usage = vec![None; plan.groups.len()];
-        for of_owner in usage.values() {
-            total.add_all(of_owner);
+        for owner_usage in usage.values() {
+            total.add_all(owner_usage);
         }
         // Slices that were split between owners stay in the machine's total.
         total.iter_mut().flatten().for_each(|it| it.estimated = 0);
@@ -144,7 +144,7 @@ impl Window {
         samples.filter(|samples| !samples.events.is_empty())
     }
 
-    /// Its totals, without those of its rows.
+    /// The totals of the window, without the totals of its rows.
     #[must_use]
     pub fn totals(&self) -> Totals<'_> {
         Totals {

@@ -88,7 +88,8 @@ pub struct EventWindow {
     pub health: SampledHealth,
     /// Its own count in the window.
     pub gained: EventGain,
-    /// Its sample rate came near the kernel's limit since totals began: these may lack samples.
+    /// Its sample rate came near the kernel's limit since totals began: the totals may lack
+    /// samples.
     pub ever_limited: bool,
 }
 
@@ -115,13 +116,13 @@ pub struct SampleWindow {
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
     /// Locations of instructions, by [`SampledAddress::code_key`].
     pub places: HashMap<CodeKey, CodeLocation>,
-    /// Failures of naming them since the session began.
+    /// Failures of naming the instructions since the session began.
     pub names: Option<NameCounts>,
 }
 
 impl SampleKind {
     /// The kind of a row's samples.
-    fn of(origin: SampleOrigin, reading: &SampleReading) -> Self {
+    fn from_origin(origin: SampleOrigin, reading: &SampleReading) -> Self {
         match origin {
             SampleOrigin::Spe { cpu, access } => {
                 let level = (reading.spe.as_ref())
@@ -175,8 +176,8 @@ impl SampleWindow {
         }
         window.add_events(before, now);
         let mut total = SampleUsage::new();
-        for of_owner in window.usage.values() {
-            total.add_all(of_owner);
+        for owner_usage in window.usage.values() {
+            total.add_all(owner_usage);
         }
         window.total = Gained::first(total, earlier.at);
         Some(window)
@@ -192,22 +193,23 @@ impl SampleWindow {
         let freed = now.freed.iter().map(|(key, counts)| (key, counts));
         for (key, counts) in now.rows.iter().chain(freed) {
             let delta = counts.since(before.rows.get(key));
-            let (owner, kind) = (Owner::from(key), SampleKind::of(key.origin, now));
-            let of_owner = self.usage.entry(owner).or_default();
+            let (owner, kind) = (Owner::from(key), SampleKind::from_origin(key.origin, now));
+            let owner_usage = self.usage.entry(owner).or_default();
             // An owner that was sampled before keeps a row, as with counters.
-            of_owner.entry(kind).or_default().add(&delta);
+            owner_usage.entry(kind).or_default().add(&delta);
             if let (SampleOrigin::Spe { cpu, .. }, Some(topology)) = (key.origin, topology)
                 && delta.samples > 0
             {
                 // A CPU of no known socket counts as one of socket 0.
                 let socket = topology.socket(cpu.into()).unwrap_or(0);
-                let of_owner = self.on_socket.entry((socket, owner)).or_default();
-                of_owner.entry(kind).or_default().add(&delta);
+                let owner_usage = self.on_socket.entry((socket, owner)).or_default();
+                owner_usage.entry(kind).or_default().add(&delta);
             }
         }
     }
 
-    /// What samples, in the order of [`SampleSource`]. Totals go on as long as this stays the same.
+    /// The names of what samples, in the order of [`SampleSource`]. Totals continue as long as this
+    /// list stays the same.
     pub(crate) fn sources(&self) -> Vec<String> {
         let spe = self.spe.iter().map(|_| SPE.to_owned());
         let events = (0_u8..).zip(&self.events).map(|(at, event)| {
@@ -220,8 +222,8 @@ impl SampleWindow {
         spe.chain(events).collect()
     }
 
-    /// What samples accesses of a class: `arm_spe`, or the events. Constant while the sources are
-    /// the same. On Intel's cores one event samples loads, and another one stores.
+    /// The name of what samples accesses of a class: `arm_spe`, or the events. It stays the same as
+    /// long as the sources do. On Intel's cores one event samples loads, and another one stores.
     pub(crate) fn sampler(&self, class: Class) -> String {
         if self.spe.is_some() {
             return SPE.to_owned();
@@ -230,9 +232,9 @@ impl SampleWindow {
             Class::Load => AccessScaling::Tagged,
             _ => AccessScaling::Counted,
         };
-        let of_class = |event: &&EventWindow| event.health.accesses == Some(scaling);
+        let has_class = |event: &&EventWindow| event.health.accesses == Some(scaling);
         let all: Vec<&EventWindow> = self.access_events().collect();
-        let mut names: Vec<&str> = (all.iter().copied().filter(of_class))
+        let mut names: Vec<&str> = (all.iter().copied().filter(has_class))
             .map(|event| event.health.name.as_str())
             .collect();
         if names.is_empty() {
@@ -276,21 +278,21 @@ impl SampleWindow {
         let clocks: Vec<u8> = clocks.map(|(event, _)| event).collect();
         for event in clocks {
             let kind = SampleKind::clock(event);
-            for of_owner in self.usage.values_mut() {
-                if let Some(sampled) = of_owner.get(&SampleKind::event(event, None)) {
-                    // The default, if there is no row of counts.
+            for owner_usage in self.usage.values_mut() {
+                if let Some(sampled) = owner_usage.get(&SampleKind::event(event, None)) {
+                    // The default for an owner without a row of counts.
                     let operations = sampled.operations.trunc();
-                    of_owner.entry(kind).or_default().operations = operations;
+                    owner_usage.entry(kind).or_default().operations = operations;
                 }
             }
             for (owner, usage) in counted {
                 if let Some(Some(counted)) = usage.get(group) {
-                    let of_owner = self.usage.entry(*owner).or_default();
-                    of_owner.entry(kind).or_default().operations = float(counted.counts[at]);
+                    let owner_usage = self.usage.entry(*owner).or_default();
+                    owner_usage.entry(kind).or_default().operations = float(counted.counts[at]);
                 }
             }
-            let of_owners = self.usage.values().filter_map(|it| it.get(&kind));
-            for counts in of_owners {
+            let owner_counts = self.usage.values().filter_map(|it| it.get(&kind));
+            for counts in owner_counts {
                 for sum in [&mut self.total.delta, &mut self.total.total] {
                     sum.entry(kind).or_default().add(counts);
                 }
@@ -319,7 +321,7 @@ impl SampleWindow {
                     is_tagged(self.events.get(usize::from(event))?).then_some(class)
                 }
             });
-        // Loads from the first window on, also if it has none of them.
+        // Loads are tagged from the first window on, even if it has no loads.
         let loads = self.events.iter().any(is_tagged).then_some(Class::Load);
         sampled.chain(loads).collect()
     }
@@ -343,8 +345,8 @@ impl SampleWindow {
             sum
         };
         // The rate may have changed since totals began.
-        let of_window = Some(sum(&self.total.delta)).filter(|sum| sum.samples > 0);
-        let sum = of_window.unwrap_or_else(|| sum(&self.total.total));
+        let window_sum = Some(sum(&self.total.delta)).filter(|sum| sum.samples > 0);
+        let sum = window_sum.unwrap_or_else(|| sum(&self.total.total));
         sum.operations / float(sum.samples.max(1))
     }
 }

@@ -4,7 +4,7 @@ use crate::snapshot::{SourceReading, SourceReadings, for_each_source};
 
 macro_rules! deltas {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// What changed in a window, by source; None of a source that the session does not read.
+        /// What changed in a window, by source; None for a source that the session does not read.
         #[derive(Clone, Debug, Default)]
         pub struct SourceDeltas {$(
             $(#[$doc])*

@@ -58,7 +58,7 @@ pub(crate) fn uncore_counts(
         let Scope::Uncore { cpus } = &counter.scope else {
             panic!("{counter:?} is counted per CPU");
         };
-        // NVIDIA's have a PMU for each socket, Intel's a CPU in the mask for each.
+        // NVIDIA has a PMU for each socket, Intel a CPU in the cpumask for each socket.
         let named = crate::machine::named_node(counter.pmu.as_deref().unwrap());
         let sockets = (0..).take(cpus.len()).map(|n| named.unwrap_or(n));
         readings.extend(sockets.map(|socket| UncoreReading {
@@ -116,9 +116,9 @@ proptest! {
     /// Two consecutive windows add up to the window over both, whatever appears in between.
     #[test]
     fn windows_add_up(a in any_rows(), b in any_rows(), c in any_rows()) {
-        let grown = |old: &HashMap<UsageKey, UsageRow>, more: HashMap<UsageKey, UsageRow>| {
+        let grown = |old: &HashMap<UsageKey, UsageRow>, added: HashMap<UsageKey, UsageRow>| {
             let mut rows = old.clone();
-            for (key, delta) in more {
+            for (key, delta) in added {
                 grow(rows.entry(key).or_insert(UsageRow::ZERO), &delta);
             }
             rows
@@ -139,7 +139,7 @@ proptest! {
     /// Rows grow, are freed and are created again with smaller or larger counts: the windows add up
     /// to everything that was counted.
     #[test]
-    fn rows_created_again_are_known_by_their_age(
+    fn rows_created_again_are_known_by_their_generation(
         steps in vec((0_u64..1 << 40, any::<bool>()), 1..20)
     ) {
         let mut now = UsageRow::ZERO;
@@ -163,14 +163,14 @@ proptest! {
 
     /// No delta exceeds the count in the later snapshot, even if rows were freed and created again.
     #[test]
-    fn no_gain_is_made_up(a in any_rows(), b in any_rows()) {
+    fn no_delta_exceeds_the_later_count(a in any_rows(), b in any_rows()) {
         let window = Window::between(&snapshot(a), &snapshot(b.clone()), &plan(0));
         for cgroup in 2..6 {
             for group in 0..GROUPS {
-                let is_its = |key: &UsageKey| {
+                let belongs = |key: &UsageKey| {
                     key.cgroup.0 == cgroup && usize::from(key.group) == group
                 };
-                let held = b.iter().filter(|(key, _)| is_its(key));
+                let held = b.iter().filter(|(key, _)| belongs(key));
                 let held: u64 = held.map(|(_, row)| row.counts[0]).sum();
                 prop_assert!(first(&window, cgroup, group).unwrap_or(0) <= held);
             }
@@ -179,7 +179,7 @@ proptest! {
 }
 
 #[test]
-fn a_freed_row_is_no_loss() {
+fn a_freed_row_has_no_delta() {
     let window = Window::between(
         &snapshot([(key(7, 0, 0), row(100))]),
         &snapshot([]),
@@ -188,7 +188,7 @@ fn a_freed_row_is_no_loss() {
     assert_eq!(first(&window, 7, 0), None);
 }
 
-/// Else its whole history would be one window's delta.
+/// Otherwise its whole history would be one window's delta.
 #[test]
 fn a_row_that_went_back_was_not_created_again() {
     let window = Window::between(
@@ -271,8 +271,8 @@ fn usage_is_split_by_socket_if_uncore_events_are_counted() {
 
 /// On CPU 0 group 0 ran for 30 ns, then group 1 for 70; on CPU 1 group 1 ran for all of 100.
 #[test]
-fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
-    let turn = |count, enabled| UsageRow {
+fn a_rotated_group_is_enabled_in_the_intervals_of_the_others() {
+    let interval = |count, enabled| UsageRow {
         counts: [count; GROUP_COUNTERS],
         enabled,
         running: enabled,
@@ -280,9 +280,9 @@ fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
         made: 1,
     };
     let rows = [
-        (key(7, 0, 0), turn(3, 30)),
-        (key(7, 0, 1), turn(70, 70)),
-        (key(7, 1, 1), turn(100, 100)),
+        (key(7, 0, 0), interval(3, 30)),
+        (key(7, 0, 1), interval(70, 70)),
+        (key(7, 1, 1), interval(100, 100)),
     ];
     let window = Window::between(&snapshot([]), &snapshot(rows), &plan(2));
     let owner = Owner {
@@ -302,7 +302,7 @@ fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
 
 /// The estimates of consecutive windows add up, by event and socket.
 #[test]
-fn totals_of_sockets_go_on() {
+fn totals_of_sockets_continue() {
     let reading = |at, socket, instance, count, live| UncoreReading {
         at,
         socket,

@@ -28,9 +28,9 @@ pub struct Totals<'a> {
     pub(crate) boot_time: Duration,
     /// The machine's counts.
     pub(crate) total: Cow<'a, Gained<Usage>>,
-    /// Its uncore counters.
+    /// The machine's uncore counters.
     pub(crate) uncore: Cow<'a, [UncoreTotal]>,
-    /// Its samples.
+    /// The machine's samples.
     pub(crate) samples: Option<SampleTotals<'a>>,
 }
 
@@ -78,9 +78,9 @@ impl Sum for Usage {
     }
 
     fn add_all(&mut self, other: &Self) {
-        for (into, row) in self.iter_mut().zip(other) {
+        for (sum, row) in self.iter_mut().zip(other) {
             if let Some(row) = row {
-                into.get_or_insert_default().add(row);
+                sum.get_or_insert_default().add(row);
             }
         }
     }

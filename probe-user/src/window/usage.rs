@@ -15,7 +15,7 @@ use crate::{
     snapshot::{GrowingRow as _, Snapshot},
 };
 
-/// Deltas by owner, and by socket of the CPU and owner if the snapshot has the topology.
+/// Deltas by owner; also by the CPU's socket and owner, if the snapshot has the topology.
 #[derive(Debug, Default)]
 pub(super) struct Gains {
     pub(super) usage: BTreeMap<Owner, Usage>,
@@ -35,21 +35,21 @@ impl Gains {
         let mut before = earlier.rows.iter().peekable();
         let mut usage: Vec<(Owner, Usage)> = Vec::new();
         let mut on_socket: Vec<((u32, Owner), Usage)> = Vec::new();
-        let mut of_owner = OwnerGains::new(plan, later.topology.as_deref());
+        let mut owner_gains = OwnerGains::new(plan, later.topology.as_deref());
         for rows in rows.chunk_by(|(a, _), (b, _)| Owner::from(*a) == Owner::from(*b)) {
-            of_owner.clear();
+            owner_gains.clear();
             for (key, now) in rows {
                 while before.next_if(|(before, _)| before < key).is_some() {}
                 let same = before.peek().filter(|(before, _)| before == key);
                 let delta = now.since(same.map(|(_, row)| *row));
-                of_owner.charge(key.cpu.into(), key.group.into(), &delta);
+                owner_gains.charge(key.cpu.into(), key.group.into(), &delta);
             }
             let owner = Owner::from(rows[0].0);
             let sockets = on_socket.len();
-            let sum = of_owner.sum(|socket, group, counted| {
+            let sum = owner_gains.sum(|socket, group, counted| {
                 let known = on_socket[sockets..]
                     .iter()
-                    .position(|((of, _), _)| *of == socket);
+                    .position(|((known, _), _)| *known == socket);
                 let at = sockets + known.unwrap_or(on_socket.len() - sockets);
                 if at == on_socket.len() {
                     on_socket.push(((socket, owner), vec![None; plan.groups.len()]));
@@ -77,8 +77,8 @@ struct OwnerGains<'a> {
     /// The groups that are multiplexed on each CPU.
     multiplexed: BTreeMap<u32, Vec<usize>>,
     /// The rows of one group.
-    of_group: Vec<CpuRow>,
-    /// Their estimates.
+    group_rows: Vec<CpuRow>,
+    /// The estimates of these rows.
     estimates: Vec<GroupCounts>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> OwnerGains<'a> {
             cpus: Vec::new(),
             rows: Vec::new(),
             multiplexed: BTreeMap::new(),
-            of_group: Vec::new(),
+            group_rows: Vec::new(),
             estimates: Vec::new(),
         }
     }
@@ -135,13 +135,14 @@ impl<'a> OwnerGains<'a> {
         for (group, sum) in usage.iter_mut().enumerate() {
             let rows = self.rows.iter().skip(group).step_by(groups);
             let rows = self.cpus.iter().zip(rows);
-            self.of_group.clear();
-            self.of_group.extend(rows.filter_map(|((cpu, kind), row)| {
-                let (cpu, kind, row) = (*cpu, *kind, (*row)?);
-                Some(CpuRow { cpu, kind, row })
-            }));
-            group_counts::estimate(&self.of_group, &mut self.estimates);
-            for (row, counted) in self.of_group.iter().zip(&self.estimates) {
+            self.group_rows.clear();
+            self.group_rows
+                .extend(rows.filter_map(|((cpu, kind), row)| {
+                    let (cpu, kind, row) = (*cpu, *kind, (*row)?);
+                    Some(CpuRow { cpu, kind, row })
+                }));
+            group_counts::estimate(&self.group_rows, &mut self.estimates);
+            for (row, counted) in self.group_rows.iter().zip(&self.estimates) {
                 sum.get_or_insert_with(GroupCounts::default).add(counted);
                 if let Some(topology) = self.topology {
                     // A CPU of no known socket counts as one of socket 0.

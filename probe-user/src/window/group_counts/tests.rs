@@ -40,15 +40,15 @@ fn error(counted: &GroupCounts, at: usize) -> f64 {
 }
 
 #[track_caller]
-fn near(value: f64, truth: f64) {
+fn near(value: f64, expected: f64) {
     assert!(
-        (value - truth).abs() <= 1e-9 * truth.abs(),
-        "{value}, not {truth}"
+        (value - expected).abs() <= 1e-9 * expected.abs(),
+        "{value}, not {expected}"
     );
 }
 
 #[test]
-fn an_event_that_was_always_live_is_exact() {
+fn a_group_that_always_ran_is_exact() {
     // Even if it ran for only some ns.
     let counted = sum(&[row(0, [3, 1], 7 * MS, 7 * MS), row(0, [5, 2], 9, 9)]);
     assert_eq!(counted.estimate(0), Some(21e6 + 45.0));
@@ -69,7 +69,7 @@ fn a_row_is_scaled_by_its_own_times() {
 }
 
 #[test]
-fn a_row_that_was_hardly_live_takes_the_rate_of_its_kind() {
+fn a_row_that_hardly_ran_takes_the_rate_of_its_kind_of_core() {
     // Running for less than 1 ms; for less than a tenth.
     for (running, enabled) in [(MS - 1, 4 * MS), (2 * MS, 21 * MS)] {
         let rows = [
@@ -95,15 +95,16 @@ fn a_row_that_was_hardly_live_takes_the_rate_of_its_kind() {
 
 /// 1 ms is enough, whatever part of the time it is.
 #[test]
-fn a_millisecond_on_a_kind_of_core_stands_for_all_of_it() {
+fn a_millisecond_gives_the_rate_of_a_kind_of_core() {
     let counted = |live| sum(&[row(0, [2, 1], 20 * MS, live)]);
     near(counted(MS).estimate(0).unwrap(), 40e6);
     assert_eq!(counted(MS - 1).estimate(0), None);
 }
 
-/// Many groups run for less than a tenth of the time each: there are only the owner's rows.
+/// With many groups, each runs for less than a tenth of the time: the only rate is that of all rows
+/// of the owner.
 #[test]
-fn rows_that_were_all_hardly_live_stand_for_each_other() {
+fn rows_that_all_hardly_ran_share_one_rate() {
     let rows = [
         row(0, [2, 1], 1000 * MS, 40 * MS),
         row(0, [4, 1], 1000 * MS, 40 * MS),
@@ -120,11 +121,12 @@ fn another_kind_of_core_gives_the_order_of_magnitude() {
 }
 
 #[test]
-fn more_than_half_of_the_time_unknown_is_no_value() {
+fn there_is_no_estimate_if_more_than_half_of_the_time_is_unknown() {
     let value = |unknown| sum(&[row(0, [8, 1], 30 * MS, 30 * MS), row(1, [0, 0], unknown, 0)]);
     assert!(value(30 * MS).estimate(0).is_some());
     assert_eq!(value(30 * MS + 1).estimate(0), None);
-    // A single row that ran for less than 1 ms: by its own rate, if that is of half of its time.
+    // A single row that ran for less than 1 ms is scaled by its own rate, if it ran for half of its
+    // time.
     near(sum(&[row(0, [8, 1], 8, 4)]).estimate(0).unwrap(), 64.0);
     assert_eq!(sum(&[row(0, [8, 1], 9, 4)]).estimate(0), None);
     assert_eq!(sum(&[row(0, [8, 1], 0, 0)]).estimate(0), None);
@@ -142,7 +144,7 @@ fn the_unknown_time_of_one_owner_is_in_the_error_of_the_sum() {
 }
 
 #[test]
-fn more_rows_show_more() {
+fn more_rows_give_a_smaller_error() {
     let borrowed = |rows: usize, rates: [u64; 2]| {
         let live = (0..rows).map(|at| row(0, [rates[at % 2], 1], 10 * MS, 10 * MS));
         let mut rows: Vec<CpuRow> = live.collect();
@@ -180,21 +182,21 @@ fn rows() -> impl Strategy<Value = Vec<CpuRow>> {
 proptest! {
     /// A constant rate is estimated exactly from any part of the time.
     #[test]
-    fn an_even_rate_is_found_whatever_was_live(rate in 1_u64..1000, mut all in rows()) {
+    fn a_constant_rate_is_estimated_exactly(rate in 1_u64..1000, mut all in rows()) {
         for it in &mut all {
             *it = row(it.kind.unwrap(), [rate, rate / 2], it.row.enabled, it.row.running);
         }
         let sum = sum(&all);
         if let Some(estimate) = sum.estimate(0) {
-            let truth = float(rate) * float(sum.enabled);
-            prop_assert!((estimate - truth).abs() <= 1e-9 * truth, "{estimate} {truth}");
+            let expected = float(rate) * float(sum.enabled);
+            prop_assert!((estimate - expected).abs() <= 1e-9 * expected, "{estimate} {expected}");
         }
     }
 
     /// An estimate includes the raw count, a sum is the sum of its parts, and a part stays below
     /// its whole.
     #[test]
-    fn sums_and_parts(all in rows()) {
+    fn a_sum_is_the_sum_of_its_parts(all in rows()) {
         let sum = sum(&all);
         let parts = estimate(&all);
         let known: f64 = parts.iter().map(|part| part.known(0)).sum();
@@ -266,12 +268,12 @@ fn coverage(live: usize, out: usize, spread: f64) -> f64 {
     let mut random = Random(1);
     let mut held = 0_u16;
     for _ in 0..RUNS {
-        let mut truth = 0.0;
+        let mut expected = 0.0;
         let mut rows = Vec::new();
         for at in 0..live + out {
             let rate = random.rate(spread);
             let enabled = 10.0 + 90.0 * random.even();
-            truth += rate * enabled;
+            expected += rate * enabled;
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
@@ -285,14 +287,14 @@ fn coverage(live: usize, out: usize, spread: f64) -> f64 {
         let (Some(value), error) = (sum.estimate(0), error(&sum, 0)) else {
             continue;
         };
-        held += u16::from((value - truth * 1e9).abs() <= 1.96 * error + 1e-3 * value);
+        held += u16::from((value - expected * 1e9).abs() <= 1.96 * error + 1e-3 * value);
     }
     f64::from(held) / f64::from(RUNS)
 }
 
 /// The figures of docs/how-it-works/accuracy.md.
 #[test]
-fn the_stated_error_holds_the_truth() {
+fn the_true_count_lies_within_the_stated_error() {
     println!("| rows live | rows not live | spread 0.1 | 0.3 | 0.5 | 1 |");
     for live in [1, 2, 4, 16] {
         for out in [1, 4] {

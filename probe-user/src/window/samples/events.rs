@@ -1,4 +1,4 @@
-//! What overflows of events sampled between two snapshots.
+//! Samples at overflows of events, between two snapshots.
 
 use std::collections::BTreeMap;
 

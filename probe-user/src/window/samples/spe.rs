@@ -44,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_that_came_back_are_known_by_their_age(before in 1..1000_u64, now in 0..1000_u64) {
+        fn pages_added_again_are_known_by_generation(before in 1..1000_u64, now in 0..1000_u64) {
             let page = |samples, made| PageRow::from_words(&[samples, samples, 9 * samples, made]);
             prop_assert_eq!(page(now, 7).since(Some(&page(before, 5))), page(now, 0));
             let delta = page(now.saturating_sub(before), 0);

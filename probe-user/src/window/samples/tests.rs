@@ -1,4 +1,5 @@
-//! Rows that come and go, and both sources of samples.
+//! Tests of sample windows: rows that are freed and created again, and samples of SPE and of
+//! events.
 
 use std::sync::Arc;
 
@@ -163,7 +164,7 @@ fn event_key(cgroup: u64, event: u8, source: u8) -> SampledKey {
 }
 
 #[test]
-fn owners_gain_what_was_added_and_new_rows_count_as_a_whole() {
+fn deltas_are_what_was_added_and_new_rows_count_as_a_whole() {
     let before = event_rows(&[(7, 100, 1), (8, 50, 1)]);
     let now = event_rows(&[(7, 130, 1), (8, 60, 5), (9, 4, 6)]);
     let window = SampleWindow::between(&before, &now).unwrap();
@@ -257,7 +258,8 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
     };
     assert_eq!((key.page, key.tgid), (3, 9));
     assert_eq!((page.samples, page.timed, page.cycles), (4, 2, 80));
-    // Loads are tagged in a window without any, and without accesses there are no pages of them.
+    // Loads are tagged even in a window without loads; without events of accesses there are no
+    // pages.
     let mut reading = now.samples.unwrap();
     reading.rows.clear();
     now.samples = Some(reading.clone());
@@ -299,8 +301,11 @@ fn a_clock_that_is_counted_is_another_source() {
     assert_ne!(sampled.sources(), counted.sources());
     let totals = |window: &SampleWindow| {
         let [event, clock] = [SampleKind::event(0, None), SampleKind::clock(0)];
-        let of = |kind| window.total.total.get(&kind);
-        (of(event).unwrap().samples, of(clock).unwrap().operations)
+        let total = |kind| window.total.total.get(&kind);
+        (
+            total(event).unwrap().samples,
+            total(clock).unwrap().operations,
+        )
     };
     let mut next = counted.clone();
     next.apply_totals(&sampled.totals());
@@ -327,9 +332,9 @@ fn a_class_is_tagged_if_totals_alone_have_it() {
     assert_eq!(window.tagged(), [Class::Load, Class::Other].into());
 }
 
-/// The totals say what a sample stands for while a window has none, and not before.
+/// The totals give the weight of a sample only while a window has no samples.
 #[test]
-fn a_sample_stands_for_the_operations_of_the_window_first() {
+fn the_weight_of_a_sample_comes_from_the_window_first() {
     let (class, level) = (Class::Load, MemLevel::Unknown);
     let kind = SampleKind {
         source: SampleSource::Event(0),
