@@ -110,7 +110,7 @@ impl CountingCost {
             .read
             .hardware_nanos
             .checked_div(self.read.hardware.into())?;
-        let with = |counters: &u32| {
+        let cost_with = |counters: &u32| {
             let saved = u64::from(self.read.hardware - counters) * each;
             let charging = self.charging.saturating_sub(saved);
             let ppm = self.ppm_of(self.charges * charging + self.rest)?;
@@ -118,7 +118,7 @@ impl CountingCost {
         };
         let fewer: Vec<(u32, u64)> = (0..self.read.hardware)
             .rev()
-            .filter_map(|counters| with(&counters))
+            .filter_map(|counters| cost_with(&counters))
             .collect();
         let enough = fewer.iter().find(|(_, ppm)| *ppm <= LIMIT);
         enough.or(fewer.last()).copied()

@@ -10,7 +10,7 @@ pub(crate) trait GrowingRow: Copy + Default {
     /// Distinguishes rows of one key: a row that was created later has a larger number.
     fn generation(&self) -> u64;
 
-    /// Each number minus that of an earlier reading of the same row; 0 if it shrank.
+    /// Each number minus its value in an earlier reading of the same row; 0 if it shrank.
     fn growth(&self, earlier: &Self) -> Self;
 
     /// The growth since an earlier reading of the key. A row that was freed and created again
@@ -21,7 +21,7 @@ pub(crate) trait GrowingRow: Copy + Default {
     }
 }
 
-/// For rows of maps that have only numbers.
+/// Implements [`GrowingRow`] for rows that consist of numbers only.
 macro_rules! growing_rows {
     ($($row:ty),*) => {$(
         impl GrowingRow for $row {
@@ -41,7 +41,8 @@ macro_rules! growing_rows {
 
 growing_rows!(UsageRow, PageRow);
 
-/// Its touched bytes are no numbers: they stay those since the row was added to the table.
+/// The masks `read` and `written` are not subtracted: they cover the time since the row was added
+/// to the table.
 impl GrowingRow for LineRow {
     fn generation(&self) -> u64 {
         self.made

@@ -78,7 +78,7 @@ pub struct MapMemory {
 }
 
 impl MapMemory {
-    /// That of further maps too.
+    /// Adds the memory of further maps.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

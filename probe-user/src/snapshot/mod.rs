@@ -150,7 +150,7 @@ fn is_nothing(described: &RuntimeNames) -> bool {
     described.is_empty()
 }
 
-/// Which kernel hook accounts.
+/// The kernel hook at which slices are accounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Hook {
     /// Every context switch.

@@ -31,7 +31,7 @@ impl UsageRows {
         Some(&mut self.0[at].1)
     }
 
-    /// Keeps only the rows for which this holds.
+    /// Keeps only the rows for which `keep` is true.
     pub(crate) fn retain(&mut self, keep: impl Fn(&UsageKey, &UsageRow) -> bool) {
         self.0.retain(|(key, row)| keep(key, row));
     }
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn rows_are_in_the_order_of_their_keys() {
         let mut rows: UsageRows = [row(7, 1), row(3, 2), row(5, 3)].into_iter().collect();
-        let (of_five, between) = (row(5, 0).0, row(4, 0).0);
-        assert_eq!(rows.get(&of_five), Some(&row(5, 3).1));
+        let (five, between) = (row(5, 0).0, row(4, 0).0);
+        assert_eq!(rows.get(&five), Some(&row(5, 3).1));
         assert_eq!(rows.get(&between), None);
-        rows.get_or_zero(of_five).counts[0] += 10;
+        rows.get_or_zero(five).counts[0] += 10;
         rows.get_or_zero(between).counts[0] += 4;
         let all: Vec<_> = rows
             .iter()

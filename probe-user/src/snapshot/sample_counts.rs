@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::GrowingRow;
 
-/// Samples of one row, and the number of operations that they stand for. The weight of a sample of
-/// SPE is the current period, times the ratio of written to decoded bytes of its CPU; that of a
-/// sample of an event is what the event counted since the last sample, scaled if the event was
+/// Samples of one row, and the number of operations that they stand for. The weight of an SPE
+/// sample is the current period, times the ratio of written to decoded bytes of its CPU. The weight
+/// of an event's sample is what the event counted since the last sample, scaled if the event was
 /// multiplexed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleCounts {
@@ -106,8 +106,8 @@ impl SampleCounts {
         self.squares += other.squares;
         self.issue += other.issue;
         self.translation += other.translation;
-        for (sum, more) in self.histogram.iter_mut().zip(other.histogram) {
-            *sum += more;
+        for (sum, count) in self.histogram.iter_mut().zip(other.histogram) {
+            *sum += count;
         }
     }
 
@@ -196,7 +196,7 @@ mod tests {
 
     /// The kernel's histogram wraps; a row that went back adds nothing.
     #[test]
-    fn a_histogram_that_wrapped_is_read_on() {
+    fn a_histogram_may_wrap_and_a_row_may_go_back() {
         let mut before = row(5);
         before.histogram[3] = u32::MAX;
         let mut now = row(7);

@@ -100,10 +100,10 @@ pub struct SampleReading {
     /// Samples of events by address; empty if none are kept.
     #[serde(with = "pairs")]
     pub addresses: HashMap<SampledAddress, AddressCounts>,
-    /// Locations of the instructions among them, by [`SampledAddress::code_key`].
+    /// Locations of the instructions among the addresses, by [`SampledAddress::code_key`].
     #[serde(with = "pairs")]
     pub places: HashMap<CodeKey, CodeLocation>,
-    /// Failures of naming them; None if none are kept.
+    /// Failures of naming the instructions; None if no addresses are kept.
     #[serde(default)]
     pub names: Option<NameCounts>,
 }
@@ -136,11 +136,13 @@ pub struct SampledHealth {
     /// Nanoseconds of `enabled` for which it was on the PMU.
     #[serde(default)]
     pub running: u64,
-    /// With a fixed period: samples that were due by that count but reached no program. The kernel
-    /// suppressed them, or the CPU was in a bpf(2) call. The next sample stands for them too.
+    /// With a fixed period: samples that were due by the event's count but reached no program. The
+    /// kernel suppressed them, or the CPU was in a bpf(2) call. The next sample stands for them
+    /// too.
     pub missed: u64,
     /// Times that the sample rate of a CPU came near `kernel.perf_event_max_sample_rate` in a
-    /// reading: the kernel stops a counter that reaches it, which neither count nor samples show.
+    /// reading: the kernel throttles a counter that reaches this limit, which neither its count nor
+    /// its samples show.
     #[serde(default)]
     pub limited: u64,
     /// The programs' accounting.

@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// Calls a macro with each source: the name of its field, what reads it, and what is read. They are
-/// read and shown in this order: the slowest, which reads every process, is the last.
+/// Calls a macro with each source: the name of its field, what reads it, and what is read. Sources
+/// are read and shown in this order: the slowest, which reads every process, comes last.
 macro_rules! for_each_source {
     ($call:ident) => {
         $call! {
@@ -24,7 +24,7 @@ macro_rules! for_each_source {
             resctrl: crate::machine::resctrl::Reader => Vec<crate::machine::resctrl::GroupBytes>,
             /// Waits of owners, in a session that counts them.
             waits: crate::snapshot::WaitReader => crate::snapshot::WaitReading,
-            /// What cgroups lack, in a session that measures it.
+            /// Pressure and throttling of cgroups, in a session that measures them.
             pressure: crate::machine::pressure::PressureReader
                 => crate::machine::pressure::PressureReading,
             /// Memory, in a session that measures what cgroups or processes hold.
@@ -35,7 +35,7 @@ macro_rules! for_each_source {
 
 pub(crate) use for_each_source;
 
-/// What is read of a source in a pull.
+/// What a pull reads of a source.
 pub(crate) trait SourceReading {
     /// What two readings say about the window between them.
     type Delta;
@@ -46,7 +46,7 @@ pub(crate) trait SourceReading {
 
 macro_rules! readings {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// What was read, by source; None of a source that the session does not read.
+        /// What was read, by source; None for a source that the session does not read.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct SourceReadings {$(
             $(#[$doc])*

@@ -36,7 +36,7 @@ pub struct WaitReading {
     pub unplaced: u64,
     /// Rows of the map.
     pub rows: usize,
-    /// Lengths by owner, sorted, on all CPUs. Dropped as pairs are.
+    /// Lengths by owner, sorted, on all CPUs. Owners are dropped like pairs.
     pub owners: Vec<OwnerWaits>,
     /// Number of waits whose lengths did not fit their map.
     pub unplaced_waits: u64,
@@ -47,11 +47,11 @@ pub struct WaitReading {
 /// Waits in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitDelta {
-    /// Nanoseconds by pair, in their order; none of 0.
+    /// Nanoseconds by pair, in the order of pairs; without zeros.
     pub pairs: Vec<(WaitPair, u64)>,
     /// Nanoseconds that did not fit the map.
     pub unplaced: u64,
-    /// Lengths by owner, in their order; also of owners without a wait in the window.
+    /// Lengths by owner, in the order of owners; including owners without a wait in the window.
     pub owners: Vec<OwnerWaits>,
     /// Number of waits whose lengths did not fit their map.
     pub unplaced_waits: u64,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_have_windows() {
+    fn lengths_are_subtracted_by_owner() {
         let reading = |owners: &[OwnerWaits], unplaced_waits| WaitReading {
             owners: owners.to_vec(),
             unplaced_waits,
@@ -140,7 +140,7 @@ mod tests {
             &[
                 owner(1, &[(0, 2)]),
                 owner(2, &[(4, 9)]),
-                // Dropped, and begun again.
+                // Dropped and created again.
                 owner(3, &[(5, 1)]),
             ],
             5,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_has_what_grew_and_what_was_made_again() {
+    fn a_window_has_pairs_that_grew_or_were_created_again() {
         let reading = |nanos: [u64; 3]| {
             let pair = |at: usize| WaitPair {
                 waiting: CgroupId(7),
