@@ -58,7 +58,7 @@ impl TemporaryCgroup {
         let mut path = parent.join(&name);
         let mut number = 1;
         loop {
-            let named = |error: io::Error| {
+            let with_path = |error: io::Error| {
                 io::Error::new(error.kind(), format!("{}: {error}", path.display()))
             };
             match fs::create_dir(&path) {
@@ -68,9 +68,9 @@ impl TemporaryCgroup {
                     path.set_file_name(format!("{name}-{number}"));
                     continue;
                 }
-                Err(error) => return Err(named(error)),
+                Err(error) => return Err(with_path(error)),
             }
-            if let Some(directory) = lock(&path).map_err(named)? {
+            if let Some(directory) = lock(&path).map_err(with_path)? {
                 let id = CgroupId(directory.metadata()?.ino());
                 return Ok(Self {
                     directory,
@@ -82,7 +82,7 @@ impl TemporaryCgroup {
     }
 }
 
-/// Locks a cgroup; None if another pmuscope took it for one left behind, and removed it first.
+/// Locks a cgroup; None if another pmuscope took it for a leftover, and removed it first.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let directory = match File::open(path) {
@@ -92,19 +92,19 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     directory.lock()?;
     match fs::metadata(path) {
         Err(error) if removed(&error) => Ok(None),
-        // Another cgroup may have been created by the same name.
+        // Another cgroup may have been created with the same name.
         now => Ok((now?.ino() == directory.metadata()?.ino()).then_some(directory)),
     }
 }
 
-/// Removes the unlocked cgroups of pmuscope among `paths`: a pmuscope left them that was killed, or
-/// its command left processes behind. A cgroup with processes stays.
+/// Removes the unlocked cgroups of pmuscope among `paths`. An earlier pmuscope left them: it was
+/// killed, or its command left processes behind. A cgroup with processes stays.
 pub(crate) fn remove_leftover<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<Item = &'a str>) {
     let ours = paths.into_iter().filter(|path| is_ours(path));
-    let mut left: Vec<PathBuf> = ours.filter_map(|path| hierarchy.directory(path)).collect();
-    // The inner ones first.
-    left.sort();
-    for path in left.iter().rev() {
+    let mut leftover: Vec<PathBuf> = ours.filter_map(|path| hierarchy.directory(path)).collect();
+    // Inner cgroups first.
+    leftover.sort();
+    for path in leftover.iter().rev() {
         match remove(path) {
             Ok(true) => {
                 tracing::info!("removed {}, which an earlier pmuscope left", path.display());
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_ours() {
+    fn only_names_that_pmuscope_gives_are_ours() {
         for name in [
             "/pmuscope-1-stat",
             "/a/b/pmuscope-4194304-admission",

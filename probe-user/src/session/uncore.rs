@@ -140,8 +140,8 @@ impl Uncore {
                  for socket {socket}, the CPU's own"
             );
         }
-        let of_node = || Some(self.topology.socket_of_node(named?).unwrap_or(named?));
-        socket.or_else(of_node).unwrap_or(0)
+        let node_socket = || Some(self.topology.socket_of_node(named?).unwrap_or(named?));
+        socket.or_else(node_socket).unwrap_or(0)
     }
 
     /// Opens a group on a CPU without enabling it.
@@ -205,12 +205,12 @@ impl Uncore {
             for ((socket, instance), unit) in &mut group.units {
                 let before = unit.enabled();
                 let open = unit.counters.iter().any(|counter| counter.event.is_some());
-                let counts = unit.read().is_ok();
-                let stands = passed && unit.enabled() == before;
+                let readable = unit.read().is_ok();
+                let stalled = passed && unit.enabled() == before;
                 let counting = group.state == PmuState::Counting;
-                dead |= counting && open && (!counts || stands);
+                dead |= counting && open && (!readable || stalled);
                 for (at, counter) in group.events.clone().zip(&unit.counters) {
-                    let reading = (counts && counting).then_some(counter.last);
+                    let reading = (readable && counting).then_some(counter.last);
                     let CounterReading {
                         enabled, running, ..
                     } = reading.unwrap_or_default();

@@ -4,7 +4,7 @@ use probe_common::ProcessWalk;
 
 use super::{EbpfObject, SessionError, object::WALK};
 
-/// Runs the walk that `walk` asks for. Returns it with its results.
+/// Runs the walk that `walk` asks for. Returns the walk with its results.
 ///
 /// # Errors
 ///

@@ -45,7 +45,8 @@ impl Uncore {
                 (Some(before), Some(after)) => count
                     .saturating_sub(*before)
                     .max(after.saturating_sub(count)),
-                // Reopened in between, or gone: the skew is unknown, and at most the count.
+                // The unit was reopened in between, or is gone: the skew is unknown, and at most
+                // the count.
                 _ => count,
             };
         }

@@ -71,7 +71,7 @@ fn grown(before: &[Option<u64>], now: &[Option<u64>]) -> bool {
 }
 
 #[test]
-fn events_in_braces_are_one_group_and_others_are_alone() {
+fn only_events_in_braces_share_a_group() {
     let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     assert_eq!(plan.uncore_groups, [0..2, 2..3]);
@@ -87,12 +87,12 @@ fn events_in_braces_are_one_group_and_others_are_alone() {
 }
 
 #[test]
-fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
+fn counts_continue_when_the_cpumask_moves() {
     let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
-    // On whichever socket the CPU is: it is the same hardware.
+    // The socket of the new CPU does not matter: the hardware is the same.
     machine.root.write(
         "devices/system/cpu/cpu1/topology/physical_package_id",
         "1\n",
@@ -110,7 +110,7 @@ fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
 }
 
 #[test]
-fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
+fn a_pmu_that_vanishes_ends_only_its_own_series() {
     let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
@@ -126,7 +126,7 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
 
 /// A driver is unbound and bound again, and its PMU may get another number.
 #[test]
-fn a_pmu_that_comes_back_goes_on_from_what_was_counted() {
+fn counts_continue_when_a_pmu_comes_back() {
     let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
@@ -139,7 +139,7 @@ fn a_pmu_that_comes_back_goes_on_from_what_was_counted() {
     uncore.rescan = true;
     assert_eq!(read(&mut uncore, &plan)[..2], [None, None]);
     fs::rename(&elsewhere, &dir).unwrap();
-    // A number that no PMU has: the events are opened by the new one.
+    // Events are opened with the new number, which no PMU has.
     machine
         .root
         .pmu("nvidia_scf_pmu_0", &[("type", "4294967295\n")]);
@@ -153,7 +153,7 @@ fn a_pmu_that_comes_back_goes_on_from_what_was_counted() {
 }
 
 #[test]
-fn an_event_that_stands_still_is_found_without_a_message() {
+fn a_stalled_event_is_detected_without_a_hotplug_message() {
     let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
@@ -170,7 +170,7 @@ fn an_event_that_stands_still_is_found_without_a_message() {
 }
 
 #[test]
-fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
+fn each_cpu_of_a_cpumask_is_an_instance_on_its_socket() {
     let machine = UncoreFixture::new();
     machine.cpumask("uncore_imc_0", "0-1\n");
     let (plan, uncore) = machine.open();
@@ -191,7 +191,7 @@ fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
 }
 
 #[test]
-fn the_name_gives_the_socket_if_the_machine_does_not() {
+fn the_pmus_name_gives_the_socket_if_the_topology_does_not() {
     let machine = UncoreFixture::new();
     let (_, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
@@ -204,7 +204,7 @@ fn the_name_gives_the_socket_if_the_machine_does_not() {
 }
 
 #[test]
-fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
+fn a_cpumask_with_an_offline_cpu_is_refused_with_advice() {
     let machine = UncoreFixture::new();
     machine.cpumask("uncore_imc_0", "4095\n");
     let error = machine.open().1.err().unwrap().to_string();
@@ -217,7 +217,7 @@ fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
 
 /// The skew is how far a counter moved around its reading; counters that are not divided have none.
 #[test]
-fn edges_are_what_moved_around_a_reading() {
+fn the_skew_is_how_far_a_counter_moved_around_its_reading() {
     let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
@@ -246,29 +246,29 @@ fn edges_are_what_moved_around_a_reading() {
 fn refusals_of_the_kernel_are_explained() {
     let machine = UncoreFixture::new();
     let (plan, _) = machine.open();
-    let said = |error| {
+    let message = |error| {
         let error = std::io::Error::from_raw_os_error(error);
         counters::refused(&plan, &plan.uncore[2], 0, &error).to_string()
     };
-    let denied = said(libc::EACCES);
+    let denied = message(libc::EACCES);
     assert!(
         denied.starts_with(
             "cannot count uncore_imc_0/clock/ on CPU 0: permission denied: CAP_PERFMON is needed"
         ),
         "{denied}"
     );
-    assert_eq!(denied, said(libc::EPERM));
-    assert!(said(libc::EINVAL).contains("fewer events between the braces"));
+    assert_eq!(denied, message(libc::EPERM));
+    assert!(message(libc::EINVAL).contains("fewer events between the braces"));
     // Other errors have the C library's text.
     let word = std::io::Error::from_raw_os_error(libc::EIO);
     assert_eq!(
-        said(libc::EIO),
+        message(libc::EIO),
         format!("cannot count uncore_imc_0/clock/ on CPU 0: {word}")
     );
 }
 
 #[test]
-fn an_empty_cpumask_names_the_cpus_that_would_do() {
+fn the_error_of_an_empty_cpumask_names_the_cpus_to_bring_online() {
     let machine = UncoreFixture::new();
     machine.cpumask("nvidia_scf_pmu_0", "\n");
     let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
