@@ -75,8 +75,12 @@ impl WaitSlices {
     #[inline(always)]
     #[must_use]
     pub const fn known(&self) -> u64 {
-        let kept = Self::KEPT as u64;
-        let all = if self.count < kept { self.count } else { kept };
+        let capacity = Self::KEPT as u64;
+        let all = if self.count < capacity {
+            self.count
+        } else {
+            capacity
+        };
         all.saturating_sub(1)
     }
 }

@@ -293,8 +293,8 @@ impl Task {
         // SAFETY: the offsets lead to two 64-bit times in the scheduling entity.
         unsafe {
             let now: u64 = field(entity, &SCHED_ENTITY_SUM_EXEC_RUNTIME);
-            let then: u64 = field(entity, &SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME);
-            now.wrapping_sub(then)
+            let before: u64 = field(entity, &SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME);
+            now.wrapping_sub(before)
         }
     }
 
@@ -313,8 +313,8 @@ impl Task {
     }
 
     /// When this CPU's scheduler last accounted for this outgoing task; for the idle task, the time
-    /// of the switch. The clock is that of perf's clock events, but with another start. None where
-    /// the kernel's types lack the fields.
+    /// of the switch. The clock runs like that of perf's clock events, but starts at another time.
+    /// None where the kernel's types lack the fields.
     #[inline(always)]
     pub(crate) fn switched_out_at(self) -> Option<u64> {
         if SCHED_ENTITY_CFS_RQ.load() == u64::MAX || CFS_RQ_RQ.load() == u64::MAX {

@@ -124,14 +124,14 @@ pub(crate) fn store_readings(state: &CpuState) {
 #[inline(never)]
 fn log_counter_back(state: &CpuState) {
     let Some(log) = this_cpu() else { return };
-    let mut back = None;
+    let mut went_back = None;
     for (slot, readings) in log.readings.iter().zip(&state.last).enumerate() {
-        if back.is_none() && readings.0 > readings.1 {
-            back = Some((slot, *readings.0, *readings.1));
+        if went_back.is_none() && readings.0 > readings.1 {
+            went_back = Some((slot, *readings.0, *readings.1));
         }
     }
     log.readings = state.last;
-    if let Some((slot, last, now)) = back {
+    if let Some((slot, last, now)) = went_back {
         send(LogKind::CounterBack as usize, slot as u64, last, now, 0);
     }
 }

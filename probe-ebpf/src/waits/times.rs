@@ -1,5 +1,5 @@
-//! The lengths of waits, by owner. Those of the open slice are counted in the CPU's state, so that
-//! a switch that keeps the owner looks up no row.
+//! The lengths of waits, by owner. The waits of the open slice are counted in the CPU's state, so
+//! that a switch that keeps the owner looks up no row.
 
 use core::mem;
 

@@ -1,4 +1,4 @@
-//! Configuration of a session: what it counts, and the programs that this takes.
+//! Configuration of a session: what it counts, and the programs that it needs.
 
 use std::sync::Arc;
 

@@ -252,7 +252,7 @@ impl SwitchHook {
                     );
                     pending.push(cpu);
                 } else if state.is_none_or(|state| state.counts.idle_runs == 0) {
-                    // A kernel may hide the idle task of one CPU and not that of another.
+                    // A kernel may hide the idle task of one CPU but not of another.
                     why_incomplete = format!(
                         "CPU {cpu} was never idle while a test load ran on it, so it was not shown \
                          that the hook sees switches out of idle"

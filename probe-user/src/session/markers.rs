@@ -248,7 +248,7 @@ impl Markers {
         Ok(scan)
     }
 
-    /// Ends a round: the next one may search as many bytes again.
+    /// Ends a round: the next one may search the full number of bytes again.
     pub fn end_round(&mut self) {
         self.bytes = 0;
     }

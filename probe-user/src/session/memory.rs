@@ -111,7 +111,7 @@ pub(super) fn counts_memory(rows: usize, max_rows: u32, cpus: usize, log_ring: u
     let state = size_of::<CpuState>() + size_of::<LogCpu>();
     let per_cpu = state + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
     let page = rustix::param::page_size();
-    // The third ring is that of markers, a page in a session without markers.
+    // The third ring is for markers: one page in a session without markers.
     let rings = RING + log_ring as usize + page + 3 * RING_PAGES * page;
     // Only the buckets of the map of cgroups that a walk looks for: its rows exist only briefly.
     let cgroups = CgroupWalk::MAX_QUERIES as usize * BUCKET;
@@ -277,7 +277,7 @@ impl Config {
 }
 
 impl SpeConfig {
-    /// Rows of samples on so many CPUs, within [`SPE_ROWS_LIMIT`]. Only the buckets are allocated
+    /// Rows of samples on this many CPUs, within [`SPE_ROWS_LIMIT`]. Only the buckets are allocated
     /// at once; rows are allocated as owners are sampled. Each process whose end is still in the
     /// lifecycle ring has room for 32 rows.
     pub(super) fn rows(&self, possible: usize) -> u32 {
@@ -326,7 +326,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Bytes in user space for so many rows of samples while it reads them: the kernel's rows,
+    /// Bytes in user space for this many rows of samples while it reads them: the kernel's rows,
     /// twice; their weighted counts at the last reading; two snapshots; and half as many rows again
     /// that were freed in between. Hash tables have a power of two of slots, 7 of 8 in use, and a
     /// byte for each slot.
@@ -342,7 +342,7 @@ pub(crate) mod tests {
         slots * in_tables + rows * row + rows * 3 / 2 * counts
     }
 
-    /// Bytes of sampled events with so many rows, in the kernel and in user space while it reads
+    /// Bytes of sampled events with this many rows, in the kernel and in user space while it reads
     /// them: the kernel's rows, twice; their weighted counts; two snapshots; and half as many rows
     /// again that were freed in between.
     pub(crate) fn sampled_event_bytes(cpus: usize, rows: u32) -> usize {
@@ -374,7 +374,7 @@ pub(crate) mod tests {
             prop_assert!(full_size(table, room + 1, cpus) > limit);
         }
 
-        /// On any machine, with as many groups as there may be.
+        /// On any machine, with any number of groups.
         #[test]
         fn a_session_stays_within_both_limits(
             online in 1..1025_usize,

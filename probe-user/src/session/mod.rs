@@ -254,12 +254,12 @@ impl Session {
             .as_ref()
             .map(EventSampling::nanos)
             .unwrap_or_default();
-        let on = |nanos: &BTreeMap<u32, u64>, cpu| nanos.get(&cpu).copied().unwrap_or(0);
+        let nanos_on = |nanos: &BTreeMap<u32, u64>, cpu| nanos.get(&cpu).copied().unwrap_or(0);
         let work = self.states()?.into_iter().map(|(cpu, state)| {
             let work = CpuWork {
                 runs: state.counts.runs,
                 charges: state.counts.charges,
-                sampling: on(&accesses, cpu) + on(&events, cpu),
+                sampling: nanos_on(&accesses, cpu) + nanos_on(&events, cpu),
             };
             (cpu, work)
         });

@@ -36,13 +36,13 @@ impl Config {
 impl Plan {
     /// Number of counters on these CPUs, of all groups that count there, running or not.
     fn on_cpus(&self, cpus: &[u32]) -> usize {
-        let on = |cpu: &u32| -> usize {
+        let counters_on = |cpu: &u32| -> usize {
             let groups = self.groups.iter().enumerate();
             let counting = groups.filter(|(at, _)| self.counts_on(*at, *cpu));
             let opened = counting.flat_map(|(_, group)| group);
             opened.filter(|it| !it.counter.is_of_scheduler()).count()
         };
-        cpus.iter().map(on).sum()
+        cpus.iter().map(counters_on).sum()
     }
 
     /// One descriptor for each event and CPU of an uncore PMU's cpumask, and those of the largest

@@ -70,7 +70,7 @@ impl CountingCost {
     ) -> Self {
         let mean = |sampled: SampledCost| sampled.nanos.checked_div(sampled.samples);
         let (same, changed) = (mean(same).unwrap_or(0), mean(changed).unwrap_or(0));
-        let on = |(&cpu, state): (&u32, &CpuState)| {
+        let cpu_cost = |(&cpu, state): (&u32, &CpuState)| {
             let read = read(cpu);
             Self {
                 read,
@@ -82,7 +82,7 @@ impl CountingCost {
                 rest: state.counts.runs.saturating_sub(state.counts.charges) * same,
             }
         };
-        let cpus = states.iter().map(on);
+        let cpus = states.iter().map(cpu_cost);
         cpus.max_by_key(Self::nanos).unwrap_or_default()
     }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_is_that_of_the_most_loaded_cpu() {
+    fn the_cost_is_for_the_most_loaded_cpu() {
         let state = |runs, charges| {
             let counts = CpuCounts {
                 runs,

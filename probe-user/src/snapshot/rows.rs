@@ -57,7 +57,7 @@ impl UsageRows {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

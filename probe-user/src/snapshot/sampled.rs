@@ -56,7 +56,7 @@ pub struct SampledAddress {
     /// Whether it is a data page.
     pub page: bool,
     /// For an instruction: distinguishes the code from earlier code at the same address, such as
-    /// that of the program that the process executed before.
+    /// the code of an earlier program of the process.
     #[serde(default)]
     pub image: u64,
 }
@@ -86,8 +86,8 @@ pub struct AddressCounts {
 /// All samples since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleReading {
-    /// By owner and origin. Rows of ended owners are freed: those of events at once, those of SPE
-    /// one pull later.
+    /// By owner and origin. Rows of ended owners are freed: rows of events at once, rows of SPE one
+    /// pull later.
     #[serde(with = "pairs")]
     pub rows: HashMap<SampledKey, SampleCounts>,
     /// Rows freed since the last snapshot, with their last values. A key may occur more than once,

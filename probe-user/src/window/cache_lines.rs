@@ -15,8 +15,8 @@ pub struct CacheLines {
     /// Deltas of each row, except for `read` and `written`: these are the bytes touched since the
     /// row was added to the table. Rows without a sample are left out.
     pub rows: Vec<(LineKey, LineRow)>,
-    /// Loads and stores with an address and an owner. Those missing in `rows` were evicted from the
-    /// table or never added to it.
+    /// Loads and stores with an address and an owner. Accesses missing in `rows` were evicted from
+    /// the table or never added to it.
     pub samples: u64,
     /// Data-source tables by CPU. On a CPU without a table, it is unknown which loads got their
     /// data from another core.

@@ -96,10 +96,10 @@ pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<GroupCounts>) {
             continue;
         }
         let rate = OwnerRate::from_rows(&kind_rows);
-        let here = |(_, it): &(&mut GroupCounts, &CpuRow)| it.kind == kind;
-        let mut here: Vec<_> = all.iter_mut().zip(rows).filter(here).collect();
-        let together = here.iter().map(|(it, _)| it.unknown).sum();
-        for (counted, _) in &mut here {
+        let is_of_kind = |(_, it): &(&mut GroupCounts, &CpuRow)| it.kind == kind;
+        let mut kind_counts: Vec<_> = all.iter_mut().zip(rows).filter(is_of_kind).collect();
+        let together = kind_counts.iter().map(|(it, _)| it.unknown).sum();
+        for (counted, _) in &mut kind_counts {
             counted.fill(&rate, together);
         }
     }
@@ -164,13 +164,14 @@ impl GroupCounts {
             return;
         }
         let (own, together) = (float(self.unknown), float(together));
-        let between = own * (own + together * rate.concentration);
-        let few = own * together * rate.concentration;
+        let spread_factor = own * (own + together * rate.concentration);
+        let few_rows_factor = own * together * rate.concentration;
         let unseen = self.unseen.get_or_insert_default();
         for (a, per_ns) in rate.per_ns.iter().enumerate() {
             unseen.counts[a] += per_ns * own;
             for (b, other) in rate.per_ns.iter().enumerate() {
-                unseen.covariance[a][b] += rate.spread[a][b] * between + per_ns * other * few;
+                unseen.covariance[a][b] +=
+                    rate.spread[a][b] * spread_factor + per_ns * other * few_rows_factor;
             }
         }
         self.unknown = 0;
@@ -230,8 +231,8 @@ impl GroupCounts {
         self.unseen.is_none() && self.unknown == 0
     }
 
-    /// The covariance of the estimates of two counters of the group: that of the estimated counts,
-    /// plus that of the unknown time at the rate of the known time.
+    /// The covariance of the estimates of two counters of the group: the covariance of the
+    /// estimated counts, plus the covariance of the unknown time at the rate of the known time.
     #[must_use]
     pub fn covariance(&self, a: usize, b: usize) -> f64 {
         let unseen = self.unseen.as_ref();

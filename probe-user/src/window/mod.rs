@@ -138,7 +138,7 @@ impl Window {
         self.samples.as_ref().filter(accesses)
     }
 
-    /// The samples, if those of events are among them.
+    /// The samples, if samples of events are among them.
     pub(crate) fn event_samples(&self) -> Option<&SampleWindow> {
         let samples = self.samples.as_ref();
         samples.filter(|samples| !samples.events.is_empty())

@@ -39,7 +39,7 @@ pub enum MemLevel {
     Unknown,
 }
 
-/// Name of Arm's SPE, as that of its PMUs.
+/// Name of Arm's SPE: the prefix of its PMUs' names.
 pub(crate) const SPE: &str = "arm_spe";
 
 /// What takes samples.
@@ -183,7 +183,7 @@ impl SampleWindow {
         Some(window)
     }
 
-    /// Adds the samples between two readings to their owners, and those of SPE to sockets.
+    /// Adds the samples between two readings to their owners, and the samples of SPE to sockets.
     fn add_rows(
         &mut self,
         before: &SampleReading,

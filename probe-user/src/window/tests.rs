@@ -170,9 +170,9 @@ proptest! {
                 let belongs = |key: &UsageKey| {
                     key.cgroup.0 == cgroup && usize::from(key.group) == group
                 };
-                let held = b.iter().filter(|(key, _)| belongs(key));
-                let held: u64 = held.map(|(_, row)| row.counts[0]).sum();
-                prop_assert!(first(&window, cgroup, group).unwrap_or(0) <= held);
+                let later_count = b.iter().filter(|(key, _)| belongs(key));
+                let later_count: u64 = later_count.map(|(_, row)| row.counts[0]).sum();
+                prop_assert!(first(&window, cgroup, group).unwrap_or(0) <= later_count);
             }
         }
     }

@@ -19,7 +19,7 @@ pub struct Gained<T> {
     pub since: Duration,
 }
 
-/// The totals of a window, without those of its rows.
+/// The totals of a window, without the totals of its rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Totals<'a> {
     /// [`Window::began`](super::Window::began)
@@ -34,7 +34,7 @@ pub struct Totals<'a> {
     pub(crate) samples: Option<SampleTotals<'a>>,
 }
 
-/// The totals of a window's samples, without those of its rows.
+/// The totals of a window's samples, without the totals of its rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SampleTotals<'a> {
     /// [`SampleWindow::sources`](super::SampleWindow::sources)

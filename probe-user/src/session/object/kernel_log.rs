@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_shown_in_words() {
+    fn a_message_names_its_values() {
         // -7 as the programs send it.
         assert_eq!(
             message_text("0 3 42 0 1 18446744073709551609 5").unwrap(),

@@ -43,7 +43,7 @@ pub enum Continuity {
     New,
     /// The pinned programs are of this build, and count without interruption.
     TakenOver,
-    /// The maps are those of an earlier process. Its programs, of another build, were replaced.
+    /// The maps are an earlier process's. Its programs were of another build, and were replaced.
     Replaced,
 }
 
@@ -166,7 +166,7 @@ impl SessionPins {
         Some((other.clone(), Continuity::Replaced))
     }
 
-    /// Whether the pins are those of an earlier process.
+    /// Whether the pins are an earlier process's.
     pub(super) fn resumes(&self) -> bool {
         self.continuity != Continuity::New
     }

@@ -43,7 +43,7 @@ impl PinDir {
         }
     }
 
-    /// Locks the directory; None if there is none.
+    /// Locks the directory; None if it does not exist.
     pub(super) fn lock_existing(path: &Path) -> Result<Option<Self>, PinError> {
         match TrustedDirectory::open(path) {
             Err(error) if is_gone(&error) => Ok(None),

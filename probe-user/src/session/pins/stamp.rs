@@ -14,7 +14,7 @@ pub(super) const PREFIX: &str = "session-";
 /// The directory of a session with an incomplete start.
 pub(super) const UNFINISHED: &str = "session-unfinished";
 
-/// Stands for the build's digest while its programs replace those of another build.
+/// In place of the build's digest while its programs replace the programs of another build.
 const MIXED: &str = "mixed";
 
 /// Identifies what pins contain.

@@ -137,7 +137,7 @@ fn add_open_slice(plan: &Plan, group: usize, row: &mut UsageRow, open: &OpenSlic
     row.running += open.since_read;
 }
 
-/// Raises each value of the row to that of the last snapshot.
+/// Raises each value of the row to at least its value in the last snapshot.
 fn raise_to_last(row: &mut UsageRow, last: &UsageRow) {
     for (count, last) in row.counts.iter_mut().zip(last.counts) {
         *count = (*count).max(last);

@@ -187,9 +187,9 @@ pub(crate) struct CodeNames {
 }
 
 impl CodeNames {
-    /// Names an address, unless its name is final. Returns the number of its current code: that of
-    /// the program, or a new one if a compiler or the kernel has put another function at the
-    /// address since.
+    /// Names an address, unless its name is final. Returns the number of its current code: the
+    /// number of the program, or a new one if a compiler or the kernel has put another function at
+    /// the address since.
     fn name(&mut self, program: CodeKey, name: impl FnOnce() -> CodeLocation) -> u64 {
         let (tgid, address, _) = program;
         let image = self.number(program);

@@ -147,7 +147,7 @@ impl SamplingConfig {
     }
 
     /// Rows of the map, given the number of possible CPUs. Rows are freed every two seconds, so a
-    /// CPU has at most as many as it took samples in twice that time.
+    /// CPU has at most one row for each sample of the last four seconds.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let by_cpus = u32::try_from(possible.saturating_mul(8192)).unwrap_or(u32::MAX);
         self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
@@ -272,11 +272,11 @@ impl EventSampling {
     fn close(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.open.retain_mut(|event| {
-            let kept = keep(event.cpu);
-            if !kept {
+            let stays = keep(event.cpu);
+            if !stays {
                 totals.count(event);
             }
-            kept
+            stays
         });
     }
 

@@ -209,11 +209,11 @@ impl SpeSampling {
     pub(crate) fn retain_cpus(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.events.retain_mut(|event| {
-            let kept = keep(event.cpu);
-            if !kept {
+            let stays = keep(event.cpu);
+            if !stays {
                 totals.read_log(event);
             }
-            kept
+            stays
         });
     }
 

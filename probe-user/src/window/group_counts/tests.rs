@@ -79,12 +79,13 @@ fn a_row_that_hardly_ran_takes_the_rate_of_its_kind_of_core() {
             row(0, [0, 0], enabled, running),
         ];
         let counted = &estimate(&rows)[3];
+        // The row's own running time, in which it counted nothing, lowers the rate a little.
         let rate = 180e6 / float(60 * MS + running);
         near(
             counted.estimate(0).unwrap(),
             rate * float(enabled - running),
         );
-        // Its own count, which is 0, contributes a little too.
+        // A row that never ran takes the rate of the other row.
         let rows = [row(0, [0, 0], enabled, 0), row(0, [2, 1], 30 * MS, 30 * MS)];
         near(
             estimate(&rows)[0].estimate(0).unwrap(),
@@ -266,7 +267,7 @@ impl Random {
 fn coverage(live: usize, out: usize, spread: f64) -> f64 {
     const RUNS: u16 = 1000;
     let mut random = Random(1);
-    let mut held = 0_u16;
+    let mut covered = 0_u16;
     for _ in 0..RUNS {
         let mut expected = 0.0;
         let mut rows = Vec::new();
@@ -287,9 +288,9 @@ fn coverage(live: usize, out: usize, spread: f64) -> f64 {
         let (Some(value), error) = (sum.estimate(0), error(&sum, 0)) else {
             continue;
         };
-        held += u16::from((value - expected * 1e9).abs() <= 1.96 * error + 1e-3 * value);
+        covered += u16::from((value - expected * 1e9).abs() <= 1.96 * error + 1e-3 * value);
     }
-    f64::from(held) / f64::from(RUNS)
+    f64::from(covered) / f64::from(RUNS)
 }
 
 /// The figures of docs/how-it-works/accuracy.md.
@@ -298,11 +299,14 @@ fn the_true_count_lies_within_the_stated_error() {
     println!("| rows live | rows not live | spread 0.1 | 0.3 | 0.5 | 1 |");
     for live in [1, 2, 4, 16] {
         for out in [1, 4] {
-            let held = [0.1, 0.3, 0.5, 1.0].map(|spread| coverage(live, out, spread));
-            let percent = held.map(|held| format!("{:.1} %", held * 100.0));
+            let covered = [0.1, 0.3, 0.5, 1.0].map(|spread| coverage(live, out, spread));
+            let percent = covered.map(|covered| format!("{:.1} %", covered * 100.0));
             println!("| {live} | {out} | {} |", percent.join(" | "));
-            assert!(held[..3].iter().all(|held| *held > 0.93), "{held:?}");
-            assert!(held[3] > 0.8, "{held:?}");
+            assert!(
+                covered[..3].iter().all(|covered| *covered > 0.93),
+                "{covered:?}"
+            );
+            assert!(covered[3] > 0.8, "{covered:?}");
         }
     }
 }
