@@ -5,7 +5,7 @@
 
 use crate::{CgroupId, CpuState};
 
-/// Bytes of the slices kept for a CPU.
+/// Bytes of the slices that are kept for a CPU.
 pub const WAIT_SLICES_BYTES: usize = size_of::<WaitSlices>();
 
 /// A slice of a CPU: the time in which one owner ran. It ends when the next one begins.

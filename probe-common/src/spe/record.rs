@@ -6,7 +6,8 @@ use super::{Events, InstructionAddress, Operation, PhysicalAddress, VirtualAddre
 /// were not requested, or that it does not support. A zero in a field was written by the core; the
 /// consumer decides whether that makes a sample useless.
 ///
-/// If a kind of packet occurs twice, the last one counts, as in perf.
+/// If a kind of packet occurs twice in one window, the last one counts, as in perf. In two windows,
+/// the second one is taken for the start of another record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {

@@ -186,7 +186,7 @@ extern "C" fn step(index: u32, wait: *mut c_void) -> i64 {
     i64::from(wait.span.is_divided())
 }
 
-/// Adds nanoseconds to a row. Programs that interrupt each other call it.
+/// Adds nanoseconds to a row, atomically: programs that interrupt each other call this.
 #[inline(always)]
 fn add(key: &WaitKey, nanos: u64) {
     if !add_to_row(key, nanos) {

@@ -8,8 +8,8 @@ use super::{EbpfObject, SessionError, object::FLUSH};
 /// hardly ever interrupted for longer than one try.
 const FLUSH_TRIES: u32 = 10_000;
 
-/// Runs the flush program on a CPU. `multiplexed` says whether groups are multiplexed on it. From
-/// then on the first `events` slots after those of the fixed groups hold the counters of the
+/// Runs the flush program on a CPU. `multiplexed` says whether groups are multiplexed on it. After
+/// the flush, the first `events` slots after those of the fixed groups hold the counters of the
 /// rotated group `live`. Returns false if the CPU is offline, and so runs no task to charge.
 pub(super) fn run(
     object: &mut EbpfObject,

@@ -44,7 +44,7 @@ pub(crate) struct LifecycleTracker {
     /// Ended owners not yet returned by [`Self::take_ended`].
     ended: EndedOwners,
     /// Owners returned by the last two calls of [`Self::take_ended`]. The last moments of a dead
-    /// task may be charged once more, so rows are looked for twice, and names are kept as long.
+    /// task may be charged once more, so rows are looked for twice, and names are kept until then.
     previous: [Arc<EndedOwners>; 2],
     /// Owners that ended before the `previous` ones: the next snapshot is the last that may show
     /// them.
