@@ -160,7 +160,7 @@ pub(super) fn start(
 ///
 /// # Errors
 ///
-/// If this machine cannot count so.
+/// If this machine cannot count by this configuration.
 pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
     let machine = Machine::this();
     let all = SampleKinds {
@@ -329,7 +329,7 @@ fn plan_with_samples(
 
 /// The events and metrics of the configuration. If it names none: what fits the PMU.
 fn wanted_by_name(count: &config::Count, machine: &Machine) -> PlanRequest {
-    // The other hook does not see who comes in.
+    // The other hook does not see the incoming task, whose wait ends.
     let waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
     PlanRequest {
         events: count.events.clone(),

@@ -21,12 +21,12 @@ pub(super) struct Folded {
 /// Chooses rows until at most `most` series are left: first processes, then the smallest cgroups
 /// without a container, then the smallest containers and pods. Cgroups come before containers,
 /// since any user who may make cgroups can make any number of them. The size of a row is the count
-/// of its first event since the session began, so that a row does not alternate between windows.
+/// of its first event since the session began, so that a row is not folded in every other window.
 pub(super) fn choose(report: &Report, most: usize) -> Folded {
     let counts = Exposition::counts(report);
-    let mut left: usize = counts.iter().sum();
+    let mut remaining: usize = counts.iter().sum();
     let mut folded = Folded::default();
-    if left <= most {
+    if remaining <= most {
         return folded;
     }
     let mut sizes: HashMap<&Entity, usize> = HashMap::new();
@@ -46,13 +46,13 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
         }
     }
     // The largest processes are first in the report.
-    while left > most
+    while remaining > most
         && let Some((process, size)) = processes.pop()
     {
-        left -= size;
+        remaining -= size;
         folded.left_out.insert(process.clone());
     }
-    if left <= most {
+    if remaining <= most {
         return folded;
     }
     let totals = totals(report);
@@ -63,12 +63,12 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
         rank(a).cmp(&rank(b)).then(sizes)
     });
     // The row of others has at most as many series as the largest row.
-    left += rows.iter().map(|row| sizes[row]).max().unwrap_or(0);
+    remaining += rows.iter().map(|row| sizes[row]).max().unwrap_or(0);
     for row in rows.into_iter().rev() {
-        if left <= most {
+        if remaining <= most {
             break;
         }
-        left -= sizes[row];
+        remaining -= sizes[row];
         folded.rows.insert(row.clone());
     }
     folded

@@ -41,7 +41,7 @@ impl JsonLines {
     ///
     /// If it cannot be opened, or the thread cannot be started. A named pipe without a reader is no
     /// error.
-    pub(super) fn open(to: &JsonDestination, written: &Arc<JsonCounters>) -> io::Result<Self> {
+    pub(super) fn open(to: &JsonDestination, counters: &Arc<JsonCounters>) -> io::Result<Self> {
         let output = LineOutput::open(to)?;
         let (sender, receiver) = sync_channel(1);
         let (end, ended) = channel();
@@ -50,18 +50,18 @@ impl JsonLines {
             to: to.clone(),
             output,
             next: Arc::clone(&next),
-            written: Arc::clone(written),
+            counters: Arc::clone(counters),
             failing: false,
         };
-        let writes = move || {
+        let run = move || {
             writer.run(&receiver);
-            // It fails if `finish` does not wait.
+            // Sending fails if `finish` no longer waits.
             let _ = end.send(());
         };
-        privileges::run_without(|| thread::Builder::new().name("json".into()).spawn(writes))?;
+        privileges::run_without(|| thread::Builder::new().name("json".into()).spawn(run))?;
         let sender = LineSender {
             sender,
-            written: Arc::clone(written),
+            counters: Arc::clone(counters),
         };
         Ok(Self {
             to: to.clone(),
@@ -79,7 +79,7 @@ impl JsonLines {
         Ok(())
     }
 
-    /// Writes a window. It is lost if the line of the window before is still waiting.
+    /// Writes a window. It is lost if the previous window's line is still queued.
     pub(super) fn write(&mut self, report: &Report) {
         if let Err(error) = self.emitter.write(report) {
             tracing::debug!("a line of JSON is lost: {error}");
@@ -102,10 +102,10 @@ impl std::fmt::Display for JsonDestination {
     }
 }
 
-/// Sends lines to the thread; one may wait.
+/// Sends lines to the thread; at most one is queued.
 struct LineSender {
     sender: SyncSender<Vec<u8>>,
-    written: Arc<JsonCounters>,
+    counters: Arc<JsonCounters>,
 }
 
 impl Write for LineSender {
@@ -113,11 +113,11 @@ impl Write for LineSender {
         match self.sender.try_send(line.to_owned()) {
             Ok(()) => Ok(line.len()),
             Err(TrySendError::Full(_)) => {
-                self.written.lost.fetch_add(1, Relaxed);
+                self.counters.lost.fetch_add(1, Relaxed);
                 Err(io::ErrorKind::WouldBlock.into())
             }
             Err(TrySendError::Disconnected(_)) => {
-                self.written.lost.fetch_add(1, Relaxed);
+                self.counters.lost.fetch_add(1, Relaxed);
                 Err(io::ErrorKind::BrokenPipe.into())
             }
         }
@@ -133,7 +133,7 @@ struct WriterThread {
     to: JsonDestination,
     output: LineOutput,
     next: Arc<Mutex<Option<LineOutput>>>,
-    written: Arc<JsonCounters>,
+    counters: Arc<JsonCounters>,
     /// The last line was not written, and that was logged.
     failing: bool,
 }
@@ -160,8 +160,8 @@ impl WriterThread {
             }
             self.failing = written.is_err();
             let count = match self.failing {
-                true => &self.written.lost,
-                false => &self.written.lines,
+                true => &self.counters.lost,
+                false => &self.counters.lines,
             };
             count.fetch_add(1, Relaxed);
         }
@@ -197,7 +197,7 @@ impl LineOutput {
             }
             opened => opened?,
         };
-        // A line may be longer than a pipe's buffer.
+        // Writes must block, since a line may be longer than a pipe's buffer.
         fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
         Ok(match file.metadata()?.file_type().is_fifo() {
             true => Self::Pipe(file, path.to_owned()),
@@ -221,7 +221,7 @@ impl LineOutput {
             Self::File(file) => {
                 let before = file.metadata()?.len();
                 file.write_all(line).inspect_err(|_| {
-                    // A device has no length.
+                    // Fails for a device, which has no length.
                     let _ = file.set_len(before);
                 })
             }
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_after_a_part_of_one_is_whole() {
+    fn a_line_after_a_partial_line_is_whole() {
         let (ours, mut reader) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut output = LineOutput::Stdout(File::from(OwnedFd::from(ours)), false);

@@ -47,7 +47,8 @@ pub(super) struct Ledger {
     resumed: bool,
 }
 
-/// The most exported waits of a row for those that it named. It names three at a time.
+/// The most exported totals of waits of a row, one for each entity that it waited for. A window
+/// names three at a time.
 const MOST_WAITS: usize = 16;
 
 /// The numbers of a counter's metric and attributes.
@@ -82,22 +83,28 @@ impl LedgerAccount {
         (*count, *sum)
     }
 
-    /// Drops this session's totals of waits that are not `named` any more: one that is named again
-    /// begins at 0. Exported totals go on, while they are few.
+    /// Drops this session's totals of waits that are no longer `named`, since a wait that is named
+    /// again begins at 0. Keeps their exported totals while there are few.
     fn forget_waits(&mut self, waits: &HashSet<u32>, named: &HashSet<u32>) {
-        let keeps = |(_, of): SeriesKey| !waits.contains(&of) || named.contains(&of);
+        let keeps = |(_, attributes): SeriesKey| {
+            !waits.contains(&attributes) || named.contains(&attributes)
+        };
         self.session.retain(|(key, _)| keeps(*key));
-        let exported = self.counts.iter().filter(|((_, of), _)| waits.contains(of));
+        let exported =
+            { self.counts.iter() }.filter(|((_, attributes), _)| waits.contains(attributes));
         if exported.count() > MOST_WAITS {
             self.counts.retain(|(key, _)| keeps(*key));
             self.sums.retain(|(key, _)| keeps(*key));
         }
     }
 
-    /// The time of the counter group with these attributes: that of its counter with the most. A
-    /// counter has no total in a session that does not know its count, and lacks that time then.
+    /// The time of the counter group with these attributes: the longest of its counters. A counter
+    /// lacks the time of sessions that did not know its count.
     fn group_time(&self, attributes: u32) -> (u64, u64) {
-        let of_group = self.counts.iter().filter(|((_, of), _)| *of == attributes);
+        let of_group = self
+            .counts
+            .iter()
+            .filter(|((_, own), _)| *own == attributes);
         let times = of_group.map(|(_, count)| count.time);
         times.max().unwrap_or_default()
     }
@@ -149,22 +156,23 @@ impl Ledger {
         let mut fold = FoldedGains::default();
         for series in &mut report.series {
             let subject = &report.subjects[series.subject as usize];
-            let folds = matches!(subject, Subject::Entity(entity) if folded.rows.contains(entity));
+            let is_folded =
+                matches!(subject, Subject::Entity(entity) if folded.rows.contains(entity));
             let Some(total) = series.total.map(|at| &mut report.totals[at as usize]) else {
                 let is_share = report.attributes[series.attributes as usize]
                     .method
                     .is_share();
-                if folds && is_share {
+                if is_folded && is_share {
                     add_share(&mut fold.shares, series);
                 }
                 continue;
             };
             let [_, session] = keys.for_series((series.metric, series.attributes));
-            // The folded rows together wait for too many others.
+            // Together, folded rows wait for too many entities to name: all count as others.
             let is_wait = report.attributes[series.attributes as usize]
                 .behind
                 .is_some();
-            let attributes = match behind_others.filter(|_| folds && is_wait) {
+            let attributes = match behind_others.filter(|_| is_folded && is_wait) {
                 Some(behind_others) => behind_others,
                 None => series.attributes,
             };
@@ -174,7 +182,7 @@ impl Ledger {
             account.in_report = true;
             let last = entry(&mut account.session, session);
             let gain = last.advance(Amount::from_counter(total));
-            let account = match folds {
+            let account = match is_folded {
                 true => {
                     fold.gains.entry(indices).or_default().add(&gain);
                     self.accounts.entry(others.clone()).or_default()
@@ -197,8 +205,8 @@ impl Ledger {
         self.accounts.values().all(|account| account.in_report)
     }
 
-    /// Drops totals of waits for those that a row no longer names: it names few, and waits for many
-    /// in its life.
+    /// Drops totals of waits that a row no longer names. It names few at a time, but waits for many
+    /// entities over its life.
     fn forget_waits(&mut self, report: &Report, keys: &ReportKeys) {
         let mut named: HashMap<&Subject, HashSet<u32>> = HashMap::new();
         for series in report.series.iter().filter(|it| it.total.is_some()) {
@@ -324,7 +332,7 @@ impl Ledger {
     }
 }
 
-/// Whether a series is of waits for one that its row names.
+/// Whether a series with these attributes counts waits for an entity that its row names.
 fn names_wait(attributes: &Attributes) -> bool {
     { attributes.behind.as_ref() }
         .is_some_and(|behind| *behind != WaitedFor::Entity(Entity::Others))

@@ -1,14 +1,14 @@
 //! The most memory of an agent, including its kernel memory: the formula of
-//! docs/reference/chart.md. The chart computes its limit by it
-//! (deploy/helm/pmuscope/templates/_helpers.tpl). Tests compare its terms with the memory of a
-//! session, and the chart and the page with it.
+//! docs/reference/chart.md. The chart computes its memory limit by the same formula
+//! (deploy/helm/pmuscope/templates/_helpers.tpl). Tests compare the terms of this module with the
+//! memory of a session, with the chart, and with the page.
 
 use crate::session::memory::{Memory, USUAL_THREADS};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// The process without containers, and the text of a scrape of 1,000. Measured.
+/// The process without containers, and the text of a scrape of 1,000 containers. Measured.
 const PROCESS: usize = 32 * MIB;
 
 /// A row of counts: one in the kernel's map, and two snapshots of it.
@@ -134,13 +134,13 @@ pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize, by_process: 
         node.limit()
     };
     let [some, many] = [100, 1000].map(limit);
-    let of_each = match processes {
+    let per_container = match processes {
         0 => String::new(),
         processes => format!(" of {processes} processes each"),
     };
     text + &format!(
-        "{some} MiB for all, the agent included, with 100 containers{of_each} on {cpus} CPUs; \
-         {many} MiB with 1,000"
+        "{some} MiB for all, the agent included, with 100 containers{per_container} on {cpus} \
+         CPUs; {many} MiB with 1,000"
     )
 }
 

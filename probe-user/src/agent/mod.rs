@@ -100,14 +100,14 @@ pub enum AgentError {
 pub struct Options {
     /// Sources of the configuration, which a reload reads again.
     pub sources: Sources,
-    /// Give up all capabilities once counting began. The agent must be started again then after CPU
-    /// hot-plug, a reload, or a time in which it was off.
+    /// Give up all capabilities once counting has begun. After CPU hot-plug, a reload, or a time in
+    /// which it was off, the agent must then be restarted.
     pub drop_all: bool,
     /// Leave counting on in pinned maps when a signal ends the agent.
     pub keep_pins: bool,
     /// Makes the command of a process that calls [`save_for_parent`] with this directory.
     pub save_state: fn(&Path) -> Command,
-    /// Turns messages of the kernel's programs on or off. Called before each session begins.
+    /// Turns messages of the eBPF programs on or off. Called before each session begins.
     pub show_kernel_log: fn(bool),
 }
 
@@ -126,11 +126,11 @@ pub fn check_files(config: &Config) -> Result<(), AgentError> {
 /// The most time until the first window ends, so that there is something to show soon.
 const FIRST_WINDOW: Duration = Duration::from_secs(1);
 
-/// The most time from a signal to the end of the process. An orderly end takes less: a save that
-/// the signal finds in progress, the last pull, and `LAST_FLUSH` or one more save.
+/// The most time from a signal to the end of the process. An orderly shutdown takes less: the rest
+/// of a save in progress, the last pull, and `LAST_FLUSH` or one more save.
 const END: Duration = Duration::from_secs(2);
 
-/// The time for the last message.
+/// How long the process waits for its last log message to be written.
 const LAST_MESSAGE: Duration = Duration::from_millis(50);
 
 /// Runs an agent until SIGTERM or SIGINT.
@@ -143,17 +143,17 @@ pub fn run(options: Options) -> Result<(), AgentError> {
     let runtime = || Builder::new_current_thread().enable_all().build();
     let main = runtime().map_err(AgentError::Runtime)?;
     let end = runtime().map_err(AgentError::Runtime)?;
-    // Both listen before either waits: no signal is seen by one alone.
-    let [signals, last] = [&main, &end].map(|runtime| {
+    // Both runtimes listen before either waits, so that no signal reaches only one of them.
+    let [signals, exit_signals] = [&main, &end].map(|runtime| {
         let _entered = runtime.enter();
         Signals::listen()
     });
-    let (signals, last) = (
+    let (signals, exit_signals) = (
         signals.map_err(AgentError::Runtime)?,
-        last.map_err(AgentError::Runtime)?,
+        exit_signals.map_err(AgentError::Runtime)?,
     );
     let thread = thread::Builder::new().name("end".to_owned());
-    let exit = move || end.block_on(exit_in_time(last));
+    let exit = move || end.block_on(exit_in_time(exit_signals));
     privileges::run_without(|| thread.spawn(exit)).map_err(AgentError::Runtime)?;
     main.block_on(serve(options, config, signals))
 }
@@ -165,7 +165,7 @@ async fn exit_in_time(mut signals: Signals) {
         _ = signals.interrupt.recv() => {}
     }
     sleep(END).await;
-    // A thread of its own: another one may hang in a message.
+    // A separate thread writes it: it may block, since another thread may hang in a message.
     let message = || {
         tracing::error!(
             "the agent has not ended {} s after a signal: it exits without waiting any longer",

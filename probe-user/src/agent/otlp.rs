@@ -83,7 +83,7 @@ impl Push {
 struct PendingWindow {
     requests: Mutex<Option<Vec<OtlpRequest>>>,
     changed: Notify,
-    /// No further window will be put.
+    /// No further window will follow.
     closed: AtomicBool,
 }
 
@@ -146,7 +146,7 @@ impl Exporter {
         let pending = Arc::new(PendingWindow::default());
         let (end, ended) = mpsc::channel();
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (all, counts) = (Arc::clone(&pending), Arc::clone(&sent));
+        let (windows, counters) = (Arc::clone(&pending), Arc::clone(&sent));
         let run = move || {
             runtime.block_on(async {
                 let mut thread = ExporterThread {
@@ -156,12 +156,12 @@ impl Exporter {
                     headers,
                     to,
                     tls,
-                    sent: counts,
+                    sent: counters,
                     failing: false,
                 };
-                thread.send_all(&all).await;
+                thread.send_all(&windows).await;
             });
-            // It fails if the exporter was dropped without `finish`.
+            // Sending fails if the exporter was dropped without `finish`.
             let _ = end.send(());
         };
         privileges::run_without(|| thread::Builder::new().name("otlp".to_owned()).spawn(run))?;
@@ -172,7 +172,7 @@ impl Exporter {
         })
     }
 
-    /// Puts a window for the thread, in place of one that is still pending.
+    /// Queues a window for the thread, in place of one that is still pending.
     fn send(&self, requests: Vec<OtlpRequest>) {
         if self.pending.put(requests).is_some() {
             self.sent.lost_windows.fetch_add(1, Relaxed);
@@ -360,8 +360,8 @@ pub(super) fn headers(
 /// Checks the address of a collector.
 pub(super) fn check(endpoint: &str) -> Result<(), String> {
     let uri: Result<Uri, _> = endpoint.parse();
-    let whole = |uri: &Uri| uri.host().is_some() && uri.path() == "/";
-    match uri.ok().filter(whole) {
+    let is_address = |uri: &Uri| uri.host().is_some() && uri.path() == "/";
+    match uri.ok().filter(is_address) {
         Some(uri) if uri.scheme_str() == Some("http") => Ok(()),
         Some(uri) if uri.scheme_str() == Some("https") => tls::check_supported(),
         _ => Err(
@@ -384,7 +384,7 @@ pub(super) fn check_files(otlp: &config::Otlp) -> io::Result<()> {
     }
 }
 
-/// Checks the keys for TLS in combination. The error begins with the key.
+/// Checks the keys for TLS in combination. The error is a key and what is wrong with it.
 pub(super) fn check_tls(otlp: &config::Otlp) -> Result<(), (&'static str, String)> {
     let tls = &otlp.tls;
     let keys = [

@@ -3,8 +3,8 @@
 //! It is pure: its input is the cost of each window ([`WindowCost`]), its output the level of the
 //! [`Ladder`] for the next windows. Each level gives up more: first events, then short windows,
 //! then samples. The cost of another level is predicted from measured parts: charges per second
-//! times the time of a charge at that level, and pulls. Levels that ran are predicted by their
-//! measured times of a charge and a pull, since the model of these is not exact.
+//! times the time of a charge at that level, and pulls. For levels that ran before, the measured
+//! times of a charge and a pull are used, since the model of these times is not exact.
 //!
 //! It does not flap: it goes down if the mean of a few windows exceeds the budget, and up by one
 //! level if that would have fitted, with a margin, in each of many windows. Each step up that had
@@ -214,8 +214,8 @@ impl Governor {
         if share > self.budget {
             self.calm = 0;
             if self.level == last {
-                let was = std::mem::replace(&mut self.exceeded, true);
-                return if was {
+                let was_exceeded = std::mem::replace(&mut self.exceeded, true);
+                return if was_exceeded {
                     Decision::Stay
                 } else {
                     Decision::Exceeded(share)
@@ -261,7 +261,8 @@ impl Governor {
         })
     }
 
-    /// Makes steps up rarer to the levels that a step down leaves soon after.
+    /// On a step down to `to`: levels that it leaves soon after a step up to them need more calm
+    /// windows the next time.
     fn distrust(&mut self, to: usize) {
         for level in self.level..to {
             if self.since_raised[level]
@@ -273,7 +274,7 @@ impl Governor {
         }
     }
 
-    /// Makes steps up earlier again to the levels that lasted.
+    /// Levels that lasted after a step up to them need fewer calm windows the next time.
     fn trust(&mut self) {
         for (raised, wanted) in self.since_raised.iter_mut().zip(&mut self.calm_needed) {
             *raised = raised.map(|windows| windows + 1);

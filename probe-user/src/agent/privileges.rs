@@ -10,8 +10,8 @@ use rustix::thread::{
 /// The capabilities that a thread keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptCapabilities {
-    /// Those for opening counters and loading programs, which hot-plug, a reload, and the end of a
-    /// time in which the agent was off need.
+    /// Those for opening counters and loading programs. CPU hot-plug, a reload, and switching the
+    /// agent on again need them.
     Counting {
         /// Also `CAP_IPC_LOCK`, to lock the memory of SPE's buffers.
         sampling: bool,
@@ -56,12 +56,12 @@ pub(super) fn drop_all_but(kept: KeptCapabilities) -> io::Result<()> {
     }
     clear_ambient_capability_set()?;
     set_no_new_privs(true)?;
-    let left = now.permitted & wanted;
+    let remaining = now.permitted & wanted;
     set_capabilities(
         None,
         CapabilitySets {
-            effective: left,
-            permitted: left,
+            effective: remaining,
+            permitted: remaining,
             inheritable: CapabilitySet::empty(),
         },
     )?;

@@ -18,13 +18,13 @@ use tokio::{
 
 use crate::{emit::Dialect, sys::clock::now};
 
-/// A format is rendered with every window if one of this many last windows was requested in it.
+/// A format is rendered with every window if it was requested within this many windows.
 const RENDERED_WITHIN: u64 = 32;
 
 /// How long a request waits for its format to be rendered: a pull may be in progress.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The last window is stale after this many intervals, and at least this time.
+/// The last window is stale after this many intervals, but not before `STALE_AT_LEAST`.
 const STALE_INTERVALS: u32 = 3;
 const STALE_AT_LEAST: Duration = Duration::from_secs(5);
 
@@ -36,7 +36,7 @@ pub(super) struct Published {
     last: watch::Sender<LastWindow>,
     /// Notified when a requested format is not rendered yet.
     requested: Notify,
-    /// By dialect: the number of the last window at its last request, from 1 on.
+    /// By dialect: the number of the last window when it was last requested; 0 if it never was.
     requested_at: [AtomicU64; FORMATS],
     /// Counters of the HTTP server.
     pub(super) served: ServerCounters,
@@ -106,13 +106,13 @@ impl RenderedText {
 
     /// The text compressed by gzip, once.
     pub(super) fn gzip(&self) -> Bytes {
-        let make = || {
+        let compress = || {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
             let written = encoder.write_all(&self.plain);
             let finished = written.and_then(|()| encoder.finish());
             Bytes::from(finished.expect("it goes into memory"))
         };
-        self.gzip.get_or_init(make).clone()
+        self.gzip.get_or_init(compress).clone()
     }
 }
 
@@ -172,7 +172,7 @@ impl Published {
     pub(super) async fn text(&self, dialect: Dialect) -> Result<Arc<RenderedText>, String> {
         let at = dialect as usize;
         let mut changes = self.last.subscribe();
-        let found = async {
+        let rendered = async {
             loop {
                 {
                     let last = changes.borrow_and_update();
@@ -190,7 +190,7 @@ impl Published {
                 }
             }
         };
-        match timeout(RENDER_TIMEOUT, found).await {
+        match timeout(RENDER_TIMEOUT, rendered).await {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(())) => Err(self.not_ready().unwrap_or_default()),
             Err(_) => Err("the agent is busy: try again".to_owned()),
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_not_ready_where_windows_stop() {
+    fn the_agent_is_not_ready_once_windows_stop() {
         let published = Published::default();
         assert!(published.not_ready().is_some());
         published.publish(Duration::from_secs(10), |_| Vec::new());

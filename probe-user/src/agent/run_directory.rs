@@ -57,7 +57,7 @@ pub(super) struct RunDirectory {
     path: PathBuf,
     /// Locked until this is dropped.
     _lock: File,
-    /// None if the kernel provides none: then the files are checked with every window.
+    /// None if the kernel refuses a watch: the files are then checked with every window.
     watch: Option<AsyncFd<OwnedFd>>,
 }
 

@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// The time for the collector and the reader of the JSON lines, from the start of the end on.
+/// How long a shutdown waits for the collector and the reader of the JSON lines, from its start.
 const LAST_FLUSH: Duration = Duration::from_millis(700);
 
 /// Keeps the boot time already reported, unless the wall clock went back more than a second, which
@@ -75,7 +75,8 @@ pub(super) struct Running {
     cost_meter: Option<CostMeter>,
     /// The last logged reason why nothing is counted.
     last_error: Option<String>,
-    /// Shown until a session's first window: the last report before it, or an empty one.
+    /// Shown until a session's first window ends: the last report before the session, or an empty
+    /// one.
     last_report: Report,
     /// The period of memory accesses at the end of the last session.
     period: Option<u64>,
@@ -222,17 +223,17 @@ impl Running {
         if has_receiver && self.pipeline.is_some() {
             self.end_window();
         }
-        let keeps = self.options.keep_pins || self.config.pins.keep;
-        if let Some(pipeline) = self.pipeline.as_mut().filter(|_| keeps) {
+        let keeps_pins = self.options.keep_pins || self.config.pins.keep;
+        if let Some(pipeline) = self.pipeline.as_mut().filter(|_| keeps_pins) {
             pipeline.keep_pins();
         }
         self.pipeline = None;
-        let left = || until.saturating_sub(now());
+        let remaining = || until.saturating_sub(now());
         if let Some(json) = self.json.take() {
-            json.finish(left());
+            json.finish(remaining());
         }
         if let Some(push) = self.push.take() {
-            push.finish(left());
+            push.finish(remaining());
         }
     }
 
@@ -280,7 +281,7 @@ impl Running {
             switches: self.switches,
             level: self.governor.as_ref().map(Governor::level),
             period: self.period,
-            // The second program cannot be attached after all capabilities are given up.
+            // `sched_exit` cannot be attached once all capabilities are given up.
             watch_exits: self.hides_switches || self.options.drop_all,
             // After a failed save the saved state is older than the ledger.
             saved_is_latest: !self.save_fails,
@@ -390,7 +391,7 @@ impl Running {
         self.self_report.health.interval_nanos = Some(nanos(interval));
         self.self_report.health.off = self.switches.all.into();
         let mut health = self.self_report.collect(&self.published);
-        let counts = self.pipeline.is_some();
+        let is_counting = self.pipeline.is_some();
         let report = match &mut self.pipeline {
             Some(pipeline) => {
                 health.began = pipeline.kernel_time(self.self_report.started);
@@ -421,7 +422,7 @@ impl Running {
         if let Some(push) = &self.push {
             push.send(report);
         }
-        if counts && let Some(json) = &mut self.json {
+        if is_counting && let Some(json) = &mut self.json {
             json.write(report);
         }
     }

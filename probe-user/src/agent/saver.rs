@@ -1,7 +1,7 @@
 //! Saves totals by a child process, so that counting never waits for their file system.
 //!
-//! A thread would not do: while it waits for a frozen file system, the kernel cannot end its
-//! process, which keeps everything that it holds.
+//! A thread would not do: while it waits for a frozen file system, the kernel cannot end the
+//! agent's process, and its locks, port and memory stay in use.
 
 use std::{
     io::{self, BufRead, BufReader, Read as _, Write},

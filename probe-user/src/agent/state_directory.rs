@@ -40,19 +40,19 @@ impl StateDirectory {
             saver: Saver::new(path, save),
             locked: None,
         };
-        // Where it cannot be made, each save says why.
-        let _made = taken.lock()?;
+        // If it cannot be created, each save reports why.
+        let _locked = taken.lock()?;
         Ok(taken)
     }
 
-    /// Locks the directory if it is not yet, and makes it if there is none.
+    /// Locks the directory unless it is locked already. Creates it if it does not exist.
     fn lock(&mut self) -> Result<io::Result<()>, StateDirectoryLocked> {
         if self.locked.is_none() {
             let opened = match TrustedDirectory::open(&self.path) {
-                // The child makes it: this process must not wait for a frozen file system.
+                // The child creates it: this process must not wait for a frozen file system.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    let made = self.saver.save(Vec::new());
-                    made.and_then(|()| TrustedDirectory::open(&self.path))
+                    let created = self.saver.save(Vec::new());
+                    created.and_then(|()| TrustedDirectory::open(&self.path))
                 }
                 opened => opened,
             };

@@ -30,10 +30,10 @@ pub(super) struct ConfigKey {
 /// The most shown processes.
 const MOST_PROCESSES: usize = 1000;
 
-/// The most samples of memory accesses per second, CPU and event, where each is an interrupt.
+/// The highest `spe.frequency`, in samples per second, CPU and event. Each sample is an interrupt.
 const MOST_INTERRUPTS: u64 = 10_000;
 
-/// All keys, each with the assignment of its value. The part before a point is the section.
+/// All keys, each with the assignment of its value. The part before a dot is the section.
 macro_rules! keys {
     (|$config:ident, $value:ident| $($name:literal => $assignment:expr,)+) => {
         const KEYS: &[ConfigKey] = &[$(ConfigKey {
@@ -111,7 +111,7 @@ fn lists(value: &SettingValue<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// A number in a range. In the error `unit` follows the range.
+/// A number in a range. In the error, `unit` follows the range.
 fn number<T>(value: &SettingValue<'_>, range: &RangeInclusive<T>, unit: &str) -> Result<T, String>
 where
     T: DeserializeOwned + Display + PartialOrd,
@@ -189,8 +189,8 @@ fn bandwidth(value: &SettingValue<'_>) -> Result<f64, String> {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
         Some(number * bytes)
     });
-    let sound = parsed.filter(|bytes| bytes.is_finite() && *bytes > 0.0);
-    sound.ok_or_else(|| "is a bandwidth above 0 such as \"500GB/s\"".to_owned())
+    let valid = parsed.filter(|bytes| bytes.is_finite() && *bytes > 0.0);
+    valid.ok_or_else(|| "is a bandwidth above 0 such as \"500GB/s\"".to_owned())
 }
 
 fn path(value: &SettingValue<'_>) -> Result<PathBuf, String> {
@@ -256,12 +256,12 @@ fn address(text: &str) -> Result<Option<SocketAddr>, String> {
         return Ok(Some(address));
     }
     // Of all host names only localhost is accepted, so that no DNS query is needed.
-    let local = text.starts_with("localhost:");
-    let mut found = local
+    let is_local = text.starts_with("localhost:");
+    let mut addresses = is_local
         .then(|| text.to_socket_addrs().ok())
         .flatten()
         .ok_or_else(|| wrong.to_owned())?;
-    Ok(found.next())
+    Ok(addresses.next())
 }
 
 /// Whether a user's label may have that name.

@@ -34,8 +34,8 @@ const DEFAULT_FILE: &str = "/etc/pmuscope/agent.toml";
 /// Prefix of the environment variables that are settings.
 pub const PREFIX: &str = "PMUSCOPE_AGENT_";
 
-/// Samples of memory accesses per second, CPU and event, where each is an interrupt. No round
-/// number, so that samples do not run in step with timers.
+/// The default `spe.frequency`, in samples per second, CPU and event. Not a round number, so that
+/// samples do not run in step with timers.
 const DEFAULT_FREQUENCY: u64 = 199;
 
 /// All settings of an agent.
@@ -43,9 +43,9 @@ const DEFAULT_FREQUENCY: u64 = 199;
 pub struct Config {
     /// Time between two pulls.
     pub interval: Duration,
-    /// Share of a CPU that the programs and the agent may take together; None: no limit.
+    /// Share of a CPU that the eBPF programs and the agent may take together; None: no limit.
     pub max_overhead: Option<f64>,
-    /// Whether messages of the kernel's programs are logged.
+    /// Whether messages of the eBPF programs are logged.
     pub kernel_log: bool,
     /// What is counted.
     pub count: Count,
@@ -94,7 +94,7 @@ pub struct Count {
     pub top_processes: usize,
     /// Lists of sampled events.
     pub sample: Vec<String>,
-    /// Share of a CPU's time that the samples of these may take.
+    /// Share of a CPU's time that sampling these events may take.
     pub sample_budget: f64,
 }
 
@@ -105,8 +105,8 @@ pub struct Spe {
     pub enabled: Enabled,
     /// With SPE: the initial period, in operations.
     pub period: u64,
-    /// Without SPE: the initial rate, in samples per second, CPU and event. Each is an interrupt,
-    /// so that a period of SPE would not suit.
+    /// Without SPE: the initial rate, in samples per second, CPU and event. Each sample is then an
+    /// interrupt, and `period` would cause far too many.
     pub frequency: u64,
     /// Share of a CPU's time that the program may take.
     pub budget: f64,
@@ -209,7 +209,7 @@ impl std::fmt::Debug for Otlp {
 pub enum JsonDestination {
     /// Standard output.
     Stdout,
-    /// A file, at its end.
+    /// A file, to which lines are appended.
     File(PathBuf),
 }
 

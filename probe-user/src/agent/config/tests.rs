@@ -79,7 +79,7 @@ key_file = "/tls/tls.key"
 "#;
 
 #[test]
-fn every_key_sets_what_it_says() {
+fn every_key_sets_its_field() {
     let config = read(EVERYTHING, &[]).unwrap();
     let expected = Config {
         interval: Duration::from_secs(5),
@@ -142,7 +142,7 @@ fn every_key_sets_what_it_says() {
 }
 
 #[test]
-fn processes_are_shown_where_the_hook_sees_them() {
+fn top_processes_need_the_hook_sched_switch() {
     let config = read("[count]\ntop_processes = 20\n", &[]).unwrap();
     assert_eq!(config.count.top_processes, 20);
     let both = "[count]\nhook = \"cgroup-switches\"\n\ntop_processes = 20\n";
@@ -155,7 +155,7 @@ fn processes_are_shown_where_the_hook_sees_them() {
 }
 
 #[test]
-fn the_later_value_wins() {
+fn flags_override_variables_and_variables_override_the_file() {
     let variables = [
         ("PMUSCOPE_AGENT_INTERVAL", "3s"),
         ("PMUSCOPE_AGENT_COUNT_EVENTS", "cycles,instructions"),
@@ -359,7 +359,7 @@ fn all_mistakes_are_reported_at_once() {
 }
 
 #[test]
-fn a_file_that_was_named_must_be_there() {
+fn a_named_file_must_exist() {
     let sources = Sources {
         file: Some("/nowhere/agent.toml".into()),
         ..Sources::default()

@@ -7,8 +7,8 @@ use crate::{
     plan::{Capacity, Plan, PlanRequest, PlanRequestError},
 };
 
-/// The plan of a request within a capacity. If it names nothing, that of the machine's profile;
-/// if the profile does not fit at one time, the default events.
+/// The plan of a request within a capacity. If the request names nothing, plans the machine's
+/// profile or, if that does not fit at one time, the default events.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub(crate) fn plan_within(
     Ok(plan)
 }
 
-/// Why the plan of a profile is not counted, if it is not.
+/// Why the plan of a profile cannot be counted; None if it can.
 fn reason_not_to_count(plan: &Plan, capacity: &Capacity) -> Option<String> {
     if let Some(event) = plan.uncountable.first() {
         return Some(event.reason.clone());
@@ -70,7 +70,7 @@ pub(super) fn wanted_by_profile(wanted: &PlanRequest, hardware: &Hardware) -> Op
     })
 }
 
-/// Events of the cores that have several encodings: the counters of each.
+/// The catalogue's events of the cores: for each, the counters of all its encodings.
 struct Aliases(Vec<Vec<Counter>>);
 
 impl Aliases {
@@ -122,7 +122,7 @@ impl Aliases {
     }
 }
 
-/// What an event opens.
+/// The counter that an event opens; None for the time of the window.
 fn counter(event: &Event) -> Option<&Counter> {
     match &event.source {
         Source::Counter(counter) => Some(counter),

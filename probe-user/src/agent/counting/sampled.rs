@@ -50,7 +50,7 @@ pub(super) enum AccessBackend {
     Events(Vec<SampledEvent>),
 }
 
-/// The events of the configuration.
+/// The sampled events of the configuration.
 pub(super) fn events(
     count: &config::Count,
     machine: &Machine,
@@ -62,7 +62,7 @@ pub(super) fn events(
     Ok(sampled(&lists, machine.pmus()?, max_sample_rate())?)
 }
 
-/// What samples memory accesses here, in addition to so many events; None if they are not sampled.
+/// What samples memory accesses here, next to `events` other events; None if they are not sampled.
 pub(super) fn access_backend(
     spe: &config::Spe,
     events: usize,
@@ -72,14 +72,14 @@ pub(super) fn access_backend(
         return Ok(None);
     }
     let pmus = machine.pmus()?;
-    let found = match describe_mechanism(pmus) {
+    let backend = match describe_mechanism(pmus) {
         Some(here) if !pmus.names().any(is_spe) => {
-            let found = event_backend(spe, events, pmus, max_sample_rate());
-            found.inspect(|_| tracing::info!("memory accesses are sampled by {here}"))
+            let backend = event_backend(spe, events, pmus, max_sample_rate());
+            backend.inspect(|_| tracing::info!("memory accesses are sampled by {here}"))
         }
         _ => spe_backend(spe, pmus, possible_cpus(machine)?),
     };
-    match (found, spe.enabled) {
+    match (backend, spe.enabled) {
         (Ok(backend), _) => Ok(Some(backend)),
         (Err(error), Enabled::On) => Err(error.into()),
         (Err(error), _) => {
@@ -162,7 +162,7 @@ mod tests {
         Pmus::read(&sysfs("spr")).unwrap()
     }
 
-    fn intels(spe: &config::Spe) -> Vec<SampledEvent> {
+    fn intel_events(spe: &config::Spe) -> Vec<SampledEvent> {
         let Ok(AccessBackend::Events(events)) = event_backend(spe, 0, &spr(), Some(1000)) else {
             panic!("Intel's cores have events for it");
         };
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn accesses_are_sampled_as_often_as_the_configuration_says() {
-        let events = intels(&Config::default().spe);
+        let events = intel_events(&Config::default().spe);
         assert_eq!(events.len(), 2);
         let rates = events.iter().map(|event| event.rate);
         assert!(rates.eq([Rate::Frequency(199); 2]));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn excess_is_reported() {
+    fn too_many_samples_or_events_are_refused() {
         let spe = config::Spe {
             frequency: 5000,
             ..Config::default().spe
@@ -206,28 +206,31 @@ mod tests {
 
     /// One program has the sum of both budgets.
     #[test]
-    fn budgets_and_rows_are_of_what_is_sampled() {
+    fn budgets_and_rows_are_sums_over_what_is_sampled() {
         let mut settings = Config::default();
         settings.count.sample_budget = 0.25;
         settings.spe.budget = 0.5;
         let clock = sampled("cpu-clock", &spr(), None).unwrap();
-        let accesses = intels(&settings.spe);
+        let accesses = intel_events(&settings.spe);
         let (a, b) = (memory::event_rows(8), memory::sampled_rows(8));
         for (events, budget, rows) in [
             (clock.clone(), 0.25, a),
             (accesses.clone(), 0.5, b),
             ([clock, accesses].concat(), 0.75, a + b),
         ] {
-            let made = sampling_config(&settings, events.clone(), 8).unwrap();
-            assert_eq!((made.budget, made.max_rows), (Some(budget), Some(rows)));
-            assert_eq!(made.events, events);
-            let last = made.events.iter().rev();
+            let sampling = sampling_config(&settings, events.clone(), 8).unwrap();
+            assert_eq!(
+                (sampling.budget, sampling.max_rows),
+                (Some(budget), Some(rows))
+            );
+            assert_eq!(sampling.events, events);
+            let last = sampling.events.iter().rev();
             let accesses = last.take_while(|event| event.accesses.is_some()).count();
-            assert_eq!(made.accesses().count_ones() as usize, accesses);
+            assert_eq!(sampling.accesses().count_ones() as usize, accesses);
         }
         assert!(sampling_config(&settings, Vec::new(), 8).is_none());
         assert_eq!(
-            intels(&settings.spe)[0].accesses,
+            intel_events(&settings.spe)[0].accesses,
             Some(AccessScaling::Tagged)
         );
     }

@@ -80,7 +80,7 @@ const GRACE: [&str; 6] = [
 ];
 
 #[test]
-fn on_grace_it_is_one_group_without_turns() {
+fn the_profile_of_grace_is_one_group_without_multiplexing() {
     for (chip, sockets) in [("grace-hopper", 1), ("grace-cpu-superchip", 2)] {
         let plan = planned("grace", chip, sockets);
         assert_one_group(&plan, &GRACE);
@@ -91,7 +91,7 @@ fn on_grace_it_is_one_group_without_turns() {
 }
 
 #[test]
-fn on_spr_it_is_one_group_without_turns() {
+fn the_profile_of_spr_is_one_group_without_multiplexing() {
     let plain = ["cycles", "instructions", "cache-misses", "stalls_l2_miss"];
     // A core has two registers for the masks of offcore events.
     let one = [
@@ -119,7 +119,7 @@ fn on_spr_it_is_one_group_without_turns() {
 
 /// A plan reduced by a smaller budget can still be counted.
 #[test]
-fn a_plan_with_fewer_counters_is_whole() {
+fn a_plan_with_fewer_counters_refers_only_to_them() {
     let grace = planned("grace", "grace-hopper", 1);
     assert_eq!(grace.reads(), (6, 3));
     let one = grace.clone().degraded(1, 3);
@@ -134,34 +134,38 @@ fn a_plan_with_fewer_counters_is_whole() {
         metrics: vec!["all".to_owned()],
         ..wanted(count)
     };
-    let turns = planned_as("spr", "sapphire-rapids", 2, all);
-    assert!(turns.rotated > 1);
-    let (hardware, software) = turns.reads();
-    for kept in [
+    let multiplexed = planned_as("spr", "sapphire-rapids", 2, all);
+    assert!(multiplexed.rotated > 1);
+    let (hardware, software) = multiplexed.reads();
+    for reads in [
         (hardware, software),
         (hardware / 2, software),
         (1, software),
         (0, 1),
     ] {
-        let fewer = turns.clone().degraded(kept.0, kept.1);
-        assert_eq!(fewer.reads(), kept);
+        let fewer = multiplexed.clone().degraded(reads.0, reads.1);
+        assert_eq!(fewer.reads(), reads);
         assert!(fewer.rotated <= fewer.groups.len());
         assert!(fewer.groups.iter().all(|group| !group.is_empty()));
-        // Each place is one of the reduced plan, and its metrics need no other.
-        let is_there = |place: CountSource| match place {
+        // Columns and metrics of the reduced plan refer only to its own counters.
+        let exists = |place: CountSource| match place {
             CountSource::Core { group, at } => at < fewer.groups[group].len(),
             CountSource::Uncore { at } => at < fewer.uncore.len(),
             CountSource::Duration | CountSource::Sampled(_) => true,
         };
-        assert!(fewer.columns.iter().all(|column| is_there(column.place)));
+        assert!(fewer.columns.iter().all(|column| exists(column.place)));
         let planned = fewer.groups.iter().flatten().chain(&fewer.uncore);
         for planned in planned {
             // A counter has the same column as in the whole plan.
-            let before = turns.groups.iter().flatten().chain(&turns.uncore);
+            let before = multiplexed
+                .groups
+                .iter()
+                .flatten()
+                .chain(&multiplexed.uncore);
             let mut before = before.filter(|it| it.opened() == planned.opened());
             let name = &fewer.columns[planned.column].name;
             assert!(
-                before.any(|it| turns.columns[it.column].name == *name),
+                before.any(|it| multiplexed.columns[it.column].name == *name),
                 "{name}"
             );
         }
@@ -169,7 +173,7 @@ fn a_plan_with_fewer_counters_is_whole() {
             let sources = metric.sources.iter().flatten();
             let mut events = sources.flat_map(|source| &source.events);
             assert!(
-                events.all(|(_, place)| is_there(*place)),
+                events.all(|(_, place)| exists(*place)),
                 "{}",
                 metric.metric.name
             );
@@ -177,9 +181,9 @@ fn a_plan_with_fewer_counters_is_whole() {
     }
 }
 
-/// Only what a configuration names is multiplexed, with a message.
+/// Only events that a configuration names are multiplexed, and a message says so.
 #[test]
-fn what_is_multiplexed_has_a_message() {
+fn multiplexing_has_a_message() {
     let online: CpuList = (0..4).collect();
     let profile = planned("spr", "sapphire-rapids", 1);
     assert_eq!(multiplexing(&profile, &online), None);
@@ -195,7 +199,7 @@ fn what_is_multiplexed_has_a_message() {
 
 /// Platforms without a profile count what fits the PMU at one time.
 #[test]
-fn elsewhere_there_is_no_profile() {
+fn other_platforms_have_no_profile() {
     let count = Config::default().count;
     for chip in ["other", "epyc-zen4"] {
         let hardware = Hardware::of_chip(Chip::named(chip).unwrap());

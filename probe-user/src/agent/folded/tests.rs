@@ -3,7 +3,7 @@
 use super::*;
 use crate::derive::{Estimate, MetricInfo, Value};
 
-/// Containers with so many series each, the largest first, and three series of the machine.
+/// Containers with these numbers of series, the largest first, and three series of the machine.
 fn report(rows: &[usize]) -> Report {
     let mut report = Report::for_agent();
     let metrics: Vec<u32> = (0..10)
@@ -40,8 +40,8 @@ fn the_smallest_are_folded_until_the_rest_fits() {
     let folded = |rows: &[usize], most| {
         let report = report(rows);
         let folded = choose(&report, most);
-        let kept = (0..rows.len()).filter(|at| !folded.rows.contains(&container(*at)));
-        kept.collect::<Vec<_>>()
+        let shown = (0..rows.len()).filter(|at| !folded.rows.contains(&container(*at)));
+        shown.collect::<Vec<_>>()
     };
     // Three of the machine and five of `other` leave room for one container.
     assert_eq!(folded(&[5, 5, 5], 17), [0]);
@@ -65,10 +65,10 @@ fn cgroups_of_no_container_are_folded_before_containers() {
         }
     }
     // Three of the machine, and five of each row, `other` included.
-    let most = choose(&report, 18 + 5);
+    let chosen = choose(&report, 18 + 5);
     let folded: HashSet<Entity> = (1..100).map(cgroup).chain([cgroup(0)]).collect();
-    let kept: Vec<_> = folded.difference(&most.rows).collect();
-    assert_eq!((kept.len(), most.rows.len()), (1, 99));
+    let shown: Vec<_> = folded.difference(&chosen.rows).collect();
+    assert_eq!((shown.len(), chosen.rows.len()), (1, 99));
     assert_eq!(choose(&report, 18).rows, folded);
     let container = [container(1)].into();
     assert_eq!(choose(&report, 13).rows, &folded | &container);

@@ -134,14 +134,14 @@ impl Answers {
     async fn metrics(&self, headers: &HeaderMap) -> Answer {
         let began = now();
         let dialect = dialect(headers);
-        let found = match self.published.text(dialect).await {
-            Ok(found) => found,
+        let rendered = match self.published.text(dialect).await {
+            Ok(rendered) => rendered,
             Err(why) => return unavailable(&why),
         };
         let compress = takes_gzip(headers);
         let body = match compress {
-            true => found.gzip(),
-            false => found.plain.clone(),
+            true => rendered.gzip(),
+            false => rendered.plain.clone(),
         };
         let mut answer = Response::new(body);
         set(&mut answer, CONTENT_TYPE, dialect.content_type());
@@ -196,7 +196,7 @@ fn accepted<'a>(
     })
 }
 
-/// Parameters of protocol buffers that a client must name: there are other messages.
+/// Parameters of protocol buffers that a client must name, since there are other messages.
 const PROTOBUF: [&str; 2] = [
     "proto=io.prometheus.client.MetricFamily",
     "encoding=delimited",
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_the_one_that_is_asked_for() {
+    fn the_format_is_the_requested_one() {
         let cases = [
             ("", Dialect::Prometheus),
             ("*/*", Dialect::Prometheus),
@@ -261,7 +261,7 @@ mod tests {
                 Dialect::Prometheus,
             ),
             ("application/openmetrics-text;q=0", Dialect::Prometheus),
-            // Of a Prometheus that takes native histograms.
+            // The header of a Prometheus with native histograms.
             (
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
                  encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,\
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_for_those_who_take_it() {
+    fn gzip_is_used_if_the_client_accepts_it() {
         for (accept, expected) in [
             ("gzip", true),
             ("deflate, GZIP;q=0.5", true),

@@ -19,7 +19,7 @@ use crate::sys::clock::{nanos, now};
 /// The most time for a client to receive an answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most time while another answer waits for its memory.
+/// The most time for a client to receive an answer while another answer waits for memory.
 const TIMEOUT_IN_DEMAND: Duration = Duration::from_secs(1);
 
 /// The most time that an answer waits for memory.
@@ -51,7 +51,7 @@ pub(super) struct InFlight {
 struct Flights {
     /// By number; the first is the oldest.
     all: BTreeMap<u64, PendingAnswer>,
-    began: u64,
+    last_number: u64,
 }
 
 struct PendingAnswer {
@@ -74,14 +74,18 @@ fn memory_of<'a>(bodies: impl Iterator<Item = &'a Bytes>) -> usize {
 }
 
 impl Flights {
-    /// The oldest answer that must end before a new one fits into both bounds. `counts` says which
-    /// answers still hold memory.
+    /// The oldest answer that must end before a new one fits into both bounds. Only the answers
+    /// that `holds_memory` accepts are counted.
     fn oldest_blocker(
         &self,
         new: &PendingAnswer,
-        counts: fn(&PendingAnswer) -> bool,
+        holds_memory: fn(&PendingAnswer) -> bool,
     ) -> Option<u64> {
-        let counted = || self.all.iter().filter(move |(_, flight)| counts(flight));
+        let counted = || {
+            self.all
+                .iter()
+                .filter(move |(_, flight)| holds_memory(flight))
+        };
         let to_peer = || counted().filter(|(_, flight)| flight.peer == new.peer);
         let bodies = to_peer().map(|(_, flight)| &flight.body);
         if memory_of(bodies.chain([&new.body])) > MOST_BYTES_TO_ONE
@@ -99,17 +103,17 @@ impl Flights {
     fn add(&mut self, sending: PendingAnswer) -> Result<u64, (PendingAnswer, Duration)> {
         let is_small = sending.body.len() <= SMALL_ANSWER;
         if is_small || self.oldest_blocker(&sending, |_| true).is_none() {
-            self.began += 1;
-            self.all.insert(self.began, sending);
-            return Ok(self.began);
+            self.last_number += 1;
+            self.all.insert(self.last_number, sending);
+            return Ok(self.last_number);
         }
         while let Some(oldest) = self.oldest_blocker(&sending, |flight| !flight.is_ending) {
             let Some(late) = self.all.get_mut(&oldest) else {
                 break;
             };
-            let left = TIMEOUT_IN_DEMAND.saturating_sub(now().saturating_sub(late.since));
-            if !left.is_zero() {
-                return Err((sending, left));
+            let wait = TIMEOUT_IN_DEMAND.saturating_sub(now().saturating_sub(late.since));
+            if !wait.is_zero() {
+                return Err((sending, wait));
             }
             late.is_ending = true;
             late.makes_room.notify_one();
@@ -125,10 +129,10 @@ impl InFlight {
 
     /// Adds an answer once it fits. The oldest answers end if that takes long.
     async fn begin(self: &Arc<Self>, sending: PendingAnswer) -> Flight {
-        let mut waits = sending;
+        let mut pending = sending;
         loop {
             let ended = self.ended.notified();
-            let added = self.flights().add(waits);
+            let added = self.flights().add(pending);
             match added {
                 Ok(number) => {
                     return Flight {
@@ -136,9 +140,9 @@ impl InFlight {
                         in_flight: Arc::clone(self),
                     };
                 }
-                Err((sending, left)) => {
-                    waits = sending;
-                    let _ended = timeout(left, ended).await;
+                Err((sending, wait)) => {
+                    pending = sending;
+                    let _ended = timeout(wait, ended).await;
                 }
             }
         }
@@ -177,7 +181,7 @@ pub(super) struct Activity {
     /// The last answer, until the client has received it, and its deadline.
     sending: Mutex<Option<(Arc<Flight>, Duration)>>,
     began: Notify,
-    /// Notified when this answer must end so that another fits.
+    /// Notified when the last answer must end so that another fits.
     makes_room: Arc<Notify>,
     in_flight: Arc<InFlight>,
 }
@@ -231,7 +235,7 @@ impl Activity {
         (peer, socket): (IpAddr, &Socket),
         within: Duration,
     ) -> Option<Bytes> {
-        // A client may send requests before it takes an answer. The deadline of that one goes on.
+        // A client may send requests before it has received an answer, whose deadline still holds.
         while !self.is_received(socket) {
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
@@ -269,7 +273,7 @@ impl Activity {
         }
     }
 
-    /// Whether the client has received the last answer, which then holds nothing.
+    /// Whether the client has received the last answer, which then holds no memory.
     fn is_received(&self, socket: &Socket) -> bool {
         let mut sending = self.sending();
         // All of the body is in the kernel, and acknowledged by the client.
@@ -287,7 +291,7 @@ impl Activity {
             match due.map(|deadline| deadline.saturating_sub(now())) {
                 None => self.began.notified().await,
                 Some(Duration::ZERO) => return,
-                Some(left) => tokio::time::sleep(left.min(CHECK_INTERVAL)).await,
+                Some(remaining) => tokio::time::sleep(remaining.min(CHECK_INTERVAL)).await,
             }
         }
     }
@@ -317,13 +321,13 @@ mod tests {
                 makes_room: Arc::default(),
                 is_ending: false,
             };
-            while let Err((waits, _)) = flights.add(sending) {
+            while let Err((pending, _)) = flights.add(sending) {
                 let before = flights.all.len();
                 flights.all.retain(|_, flight| !flight.is_ending);
                 if flights.all.len() == before {
                     break;
                 }
-                sending = waits;
+                sending = pending;
             }
             let bodies = flights.all.values().map(|flight| &flight.body);
             assert!(memory_of(bodies) <= MOST_BYTES || flights.all.len() == 1);
@@ -379,8 +383,8 @@ mod tests {
         };
         let first = InFlight::begin(&all, sending()).await;
         let mut second = std::pin::pin!(InFlight::begin(&all, sending()));
-        let waits = timeout(Duration::ZERO, second.as_mut()).await;
-        assert!(waits.is_err());
+        let result = timeout(Duration::ZERO, second.as_mut()).await;
+        assert!(result.is_err());
         drop(first);
         let second = second.await;
         assert_eq!(all.flights().all.len(), 1);
@@ -398,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_drips_is_late() {
+    async fn a_client_that_reads_byte_by_byte_is_overdue() {
         use std::io::Read as _;
         let (stream, socket, mut client) = connected().await;
         let activity = Activity::new(&Arc::default());
@@ -407,15 +411,15 @@ mod tests {
             .on_answer(text(4 << 20), (peer(1), &socket), within)
             .await;
         while stream.try_write(body.as_ref().unwrap()).is_ok() {}
-        let drips =
+        let reader =
             std::thread::spawn(move || while client.read(&mut [0]).is_ok_and(|it| it > 0) {});
         assert_eq!(activity.must_close(&socket).await, CloseReason::Overdue);
         drop((stream, socket));
-        drips.join().unwrap();
+        reader.join().unwrap();
     }
 
     #[tokio::test]
-    async fn a_client_that_has_its_answer_holds_nothing() {
+    async fn a_received_answer_holds_no_memory() {
         use std::io::Read as _;
         let (stream, socket, mut client) = connected().await;
         let all = Arc::default();
@@ -433,9 +437,9 @@ mod tests {
         }
     }
 
-    /// It sends further requests without taking an answer: only one is in flight, and late.
+    /// The client sends requests without reading: only one answer is in flight, and it is overdue.
     #[tokio::test]
-    async fn a_client_that_asks_ahead_is_late() {
+    async fn a_client_that_sends_requests_ahead_is_overdue() {
         let (stream, socket, client) = connected().await;
         let all = Arc::default();
         let activity = Activity::new(&all);

@@ -32,7 +32,7 @@ impl Socket {
         // Milliseconds without an acknowledgement or an open window.
         let timeout = u32::try_from(CLIENT_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
         set_tcp_user_timeout(stream, timeout)?;
-        // Each answer is written by one call.
+        // Each answer is written by one call, which Nagle's algorithm would only delay.
         stream.set_nodelay(true)?;
         Ok(Self(StdTcpStream::from(
             stream.as_fd().try_clone_to_owned()?,
@@ -50,7 +50,7 @@ impl Socket {
         self.unsent().map_or(true, |unsent| unsent == 0)
     }
 
-    /// Waits until the client has acknowledged everything, at most until a time of [`now`].
+    /// Waits until the client has acknowledged everything, but not after `until`, by [`now`].
     pub(super) async fn drained(&self, until: Duration) {
         while !self.is_drained() && now() < until {
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -78,12 +78,12 @@ mod tests {
         let client = StdTcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().await.unwrap();
         let socket = Socket::new(&stream).unwrap();
-        let mut left = bytes;
-        while left > 0 {
-            let Ok(wrote) = stream.try_write(&vec![b'x'; left.min(1 << 16)]) else {
+        let mut remaining = bytes;
+        while remaining > 0 {
+            let Ok(wrote) = stream.try_write(&vec![b'x'; remaining.min(1 << 16)]) else {
                 break;
             };
-            left -= wrote;
+            remaining -= wrote;
         }
         (stream, socket, client)
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_reads_has_everything() {
+    async fn a_client_that_reads_receives_everything() {
         let (stream, socket, mut client) = connected(100_000).await;
         let read = std::thread::spawn(move || {
             let mut all = Vec::new();

@@ -1,5 +1,5 @@
 //! TLS and passwords, by the web configuration file of Prometheus's exporters. It is read again
-//! when it changes, or a file that it names. Invalid files are logged, and the last valid settings
+//! when it, or a file that it names, changes. Invalid files are logged, and the last valid settings
 //! stay.
 
 mod file;
@@ -99,7 +99,7 @@ impl Web {
         }
     }
 
-    /// Whether the request's password was verified before, or none is needed. It takes no work.
+    /// Whether the request's password was verified before, or none is needed. Verifies none itself.
     pub(super) fn knows(&self, headers: &HeaderMap) -> bool {
         self.settings().passwords.as_ref().is_none_or(|passwords| {
             credentials(headers)
@@ -120,7 +120,7 @@ impl Web {
 }
 
 impl CurrentSettings {
-    /// Reads the file again if it changed, or a file that it names.
+    /// Reads the file again if it, or a file that it names, changed.
     fn follow(&mut self, path: &Path) {
         let files =
             Settings::read(path).map_or_else(|_| vec![path.to_owned()], |it| it.files(path));

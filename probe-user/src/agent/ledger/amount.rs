@@ -27,7 +27,7 @@ pub(super) struct RawCount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct EstimateSum {
     /// When the first of its counters began. It must not change: a receiver takes a new start for a
-    /// reset, and adds the value to the one before.
+    /// reset, and adds the new value to the old one.
     start: Option<Duration>,
     estimate: f64,
     variance: f64,
@@ -99,8 +99,8 @@ impl Amount {
 impl RawCount {
     /// Whether a counter was reset: its value or its time fell by half or more.
     fn was_reset(&self, now: &Self) -> bool {
-        let lost = |then: u64, now: u64| now < then.div_ceil(2);
-        lost(self.raw, now.raw) || lost(self.time.0, now.time.0)
+        let halved = |then: u64, now: u64| now < then.div_ceil(2);
+        halved(self.raw, now.raw) || halved(self.time.0, now.time.0)
     }
 
     pub(super) fn add(&mut self, gain: &Self) {

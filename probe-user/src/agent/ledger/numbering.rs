@@ -34,7 +34,7 @@ impl<T: Eq + Hash> Numbering<T> {
         self.numbers.iter().map(|(value, number)| (value, *number))
     }
 
-    /// Forgets values, by their numbers.
+    /// Drops the values whose numbers `keeps` rejects.
     pub(super) fn retain(&mut self, keeps: impl Fn(u32) -> bool) {
         self.numbers.retain(|_, number| keeps(*number));
     }

@@ -24,8 +24,8 @@ struct Loaded {
 }
 
 impl Ledger {
-    /// Encodes the ledger's file. It is saved after the state: if only the state is newer, the
-    /// difference is a gain later.
+    /// Encodes the ledger's file. It is saved after the state: if only the state was saved, the
+    /// next start adds the difference as a gain.
     pub(in crate::agent) fn encoded(&self, boot: &str) -> io::Result<EncodedState> {
         let ledger = self;
         FILE.encoded(&Saved { boot, ledger })

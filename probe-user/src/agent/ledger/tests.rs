@@ -24,7 +24,7 @@ fn report(rows: &[(u8, u64, u64)]) -> Report {
     report_of(rows, container)
 }
 
-/// The same of other entities.
+/// A report like [`report`], of other entities.
 fn report_of(rows: &[(u8, u64, u64)], entity: impl Fn(u8) -> Entity) -> Report {
     let mut report = Report::for_agent();
     let metric = report.add_metric(MetricInfo {
@@ -94,7 +94,7 @@ fn totals_go_on_in_the_next_session() {
 }
 
 #[test]
-fn a_row_that_restarted_in_a_session_goes_on_too() {
+fn a_total_goes_on_when_its_row_restarts_in_a_session() {
     let mut ledger = Ledger::default();
     ledger.apply_totals(&mut report(&[(1, 0, 100)]), &folded(&[]));
     // More than before: only the start shows the reset.
@@ -142,7 +142,7 @@ fn rows_left_out_keep_their_totals() {
 }
 
 #[test]
-fn folded_rows_are_one() {
+fn folded_rows_are_summed_into_one() {
     let mut ledger = Ledger::default();
     let mut report = report(&[(1, 0, 100), (2, 0, 7), (3, 0, 5)]);
     ledger.apply_totals(&mut report, &folded(&[2, 3]));
@@ -150,8 +150,8 @@ fn folded_rows_are_one() {
     assert_eq!(raw(&report, &container(2)), None);
     assert_eq!(raw(&report, &Entity::Others), Some(12));
     let subject = Subject::Entity(Entity::Others);
-    let of_window = report.find_series(&subject, "cycles").next().unwrap();
-    assert_eq!(of_window.counter().unwrap().raw, 12);
+    let window_series = report.find_series(&subject, "cycles").next().unwrap();
+    assert_eq!(window_series.counter().unwrap().raw, 12);
 }
 
 const BOOT: &str = "boot";
@@ -194,7 +194,7 @@ fn the_folded_row_goes_on_after_a_restart() {
 }
 
 #[test]
-fn a_ledger_of_another_boot_or_that_is_damaged_is_refused() {
+fn a_damaged_ledger_and_one_of_another_boot_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |boot| {
         Ledger::load(boot, directory.path())
@@ -220,7 +220,7 @@ fn a_ledger_of_another_boot_or_that_is_damaged_is_refused() {
 
 /// The agent's own metrics begin with its process.
 #[test]
-fn its_own_counters_are_not_saved() {
+fn the_agents_own_counters_are_not_saved() {
     let mut ledger = Ledger::default();
     let own = Subject::Pmuscope;
     ledger
@@ -231,12 +231,12 @@ fn its_own_counters_are_not_saved() {
 
 /// A receiver takes a new start for a reset: the continued value would count twice.
 #[test]
-fn the_start_of_a_total_is_that_of_its_first_session() {
+fn a_total_keeps_the_start_of_its_first_session() {
     let mut ledger = Ledger::default();
-    let apply = |ledger: &mut Ledger, rows: &[(u8, u64, u64)], ids: &[u8], of: &Entity| {
+    let apply = |ledger: &mut Ledger, rows: &[(u8, u64, u64)], ids: &[u8], entity: &Entity| {
         let mut report = report(rows);
         ledger.apply_totals(&mut report, &folded(ids));
-        let total = total(&report, of).unwrap();
+        let total = total(&report, entity).unwrap();
         (total.start.as_secs(), total.raw)
     };
     let first = container(1);
@@ -250,7 +250,7 @@ fn the_start_of_a_total_is_that_of_its_first_session() {
     assert_eq!(apply(&mut ledger, &both, &[1, 2], &others), (9, 9));
 }
 
-/// The file does not describe itself: a change in the meaning of its bytes is another format.
+/// The file does not describe itself, so any change in the meaning of its bytes needs a new format.
 #[test]
 fn the_format_is_raised_with_every_change() {
     let mut ledger = Ledger::default();

@@ -17,8 +17,8 @@ proptest! {
     fn the_terms_cover_a_session(cpus in 1..1025_usize, timeline in any::<bool>()) {
         let taken = agent_bytes(cpus, sampled_rows(cpus), timeline);
         prop_assert!(taken.row_of_counts <= ROW);
-        // Without the rows. The 2 MiB that do not grow fit into PROCESS: of its 32 MiB an agent
-        // with 1,000 containers takes 21 MB.
+        // Without the rows. The 2 MiB that do not depend on CPUs are part of PROCESS (32 MiB), of
+        // which an agent with 1,000 containers takes 21 MB.
         prop_assert!(taken.counts_without_rows <= CPU * cpus + 2 * MIB, "{taken:?}");
         let samples = taken.samples + user_bytes(sampled_rows(cpus));
         prop_assert!(samples <= SAMPLES + SAMPLED_CPU * cpus, "{taken:?}");

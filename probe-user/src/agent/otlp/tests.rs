@@ -25,7 +25,7 @@ type Script = Vec<Result<i64, Status>>;
 
 struct Collector {
     script: Mutex<Script>,
-    got: Sender<(OtlpRequest, Option<String>)>,
+    sender: Sender<(OtlpRequest, Option<String>)>,
 }
 
 #[tonic::async_trait]
@@ -36,7 +36,7 @@ impl MetricsService for Collector {
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
         let header = request.metadata().get("x-token");
         let header = header.map(|it| it.to_str().unwrap().to_owned());
-        self.got.send((request.into_inner(), header)).unwrap();
+        self.sender.send((request.into_inner(), header)).unwrap();
         let mut script = self.script.lock().unwrap();
         let rejected = match script.is_empty() {
             true => 0,
@@ -54,13 +54,13 @@ impl MetricsService for Collector {
 
 /// A collector on its own port, and a channel of its requests.
 fn collector(script: Script) -> (SocketAddr, mpsc::Receiver<(OtlpRequest, Option<String>)>) {
-    let (got, gets) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
     let service = MetricsServiceServer::new(Collector {
         script: Mutex::new(script),
-        got,
+        sender,
     });
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -70,7 +70,7 @@ fn collector(script: Script) -> (SocketAddr, mpsc::Receiver<(OtlpRequest, Option
             serve.serve_with_incoming(incoming).await.unwrap();
         });
     });
-    (address, gets)
+    (address, received)
 }
 
 fn exporter(to: SocketAddr, headers: &[(&str, &str)]) -> (Exporter, Arc<PushCounters>) {
@@ -102,10 +102,10 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_window_arrives_as_it_was_sent() {
-    let (address, gets) = collector(Vec::new());
+    let (address, received) = collector(Vec::new());
     let (exporter, sent) = exporter(address, &[("X-Token", "secret")]);
     exporter.send(window());
-    let (request, token) = gets.recv_timeout(LONG).unwrap();
+    let (request, token) = received.recv_timeout(LONG).unwrap();
     assert_eq!([request], *window());
     assert_eq!(token.as_deref(), Some("secret"));
     exporter.finish(LONG);
@@ -115,7 +115,7 @@ fn a_window_arrives_as_it_was_sent() {
 
 #[test]
 fn a_transient_failure_is_sent_again_and_a_refusal_is_not() {
-    let (address, gets) = collector(vec![
+    let (address, received) = collector(vec![
         Err(Status::unavailable("starting")),
         Ok(7),
         Err(Status::invalid_argument("no")),
@@ -123,24 +123,24 @@ fn a_transient_failure_is_sent_again_and_a_refusal_is_not() {
     let (exporter, sent) = exporter(address, &[]);
     exporter.send(window());
     for _ in 0..2 {
-        gets.recv_timeout(LONG).unwrap();
+        received.recv_timeout(LONG).unwrap();
     }
     exporter.send(window());
-    gets.recv_timeout(LONG).unwrap();
+    received.recv_timeout(LONG).unwrap();
     exporter.finish(LONG);
     assert_eq!(sent.requests.load(Relaxed), 1);
     assert_eq!(sent.rejected_points.load(Relaxed), 7);
     assert_eq!(sent.failures.load(Relaxed), 2);
     assert_eq!(sent.lost_windows.load(Relaxed), 1);
-    assert!(gets.try_recv().is_err());
+    assert!(received.try_recv().is_err());
 }
 
 /// Without a listener the newest window waits, and the earlier ones are counted as lost.
 #[test]
-fn windows_that_find_no_collector_are_counted() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+fn windows_without_a_collector_are_counted_as_lost() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
     let (exporter, sent) = exporter(address, &[]);
     for _ in 0..3 {
         exporter.send(window());
@@ -150,32 +150,32 @@ fn windows_that_find_no_collector_are_counted() {
     assert_eq!(sent.lost_windows.load(Relaxed), 3);
 }
 
-/// A connection without an answer is given up, and a new one is made.
+/// A connection without an answer is given up, and a new one is opened.
 #[test]
-fn a_peer_that_is_gone_is_connected_to_again() {
+fn a_request_without_an_answer_opens_a_new_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("http://{}", listener.local_addr().unwrap());
     let (config, sent) = (config::Otlp::default(), Arc::new(PushCounters::default()));
     let answer_timeout = Duration::from_millis(200);
     let exporter = Exporter::start(to, &config, Arc::clone(&sent), answer_timeout).unwrap();
     exporter.send(window());
-    let gone = listener.accept().unwrap();
-    let next = listener.accept().unwrap();
-    assert_ne!(gone.1, next.1);
+    let first = listener.accept().unwrap();
+    let second = listener.accept().unwrap();
+    assert_ne!(first.1, second.1);
     assert!(sent.failures.load(Relaxed) > 0);
 }
 
 /// A peer that vanished between two windows is noticed by keep-alives, without a request.
 #[test]
-fn a_peer_that_vanished_while_idle_is_connected_to_again() {
-    let (collector, gets) = collector(Vec::new());
-    let between = TcpListener::bind("127.0.0.1:0").unwrap();
-    let to = format!("http://{}", between.local_addr().unwrap());
+fn a_peer_that_vanished_while_idle_gets_a_new_connection() {
+    let (collector, received) = collector(Vec::new());
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}", proxy.local_addr().unwrap());
     let (config, sent) = (config::Otlp::default(), Arc::new(PushCounters::default()));
     let timeout = Duration::from_secs(2);
     let exporter = Exporter::start(to, &config, Arc::clone(&sent), timeout).unwrap();
     exporter.send(window());
-    let (mut from_exporter, first) = between.accept().unwrap();
+    let (mut from_exporter, first) = proxy.accept().unwrap();
     from_exporter.set_read_timeout(Some(LONG)).unwrap();
     let mut to_exporter = from_exporter.try_clone().unwrap();
     let server = TcpStream::connect(collector).unwrap();
@@ -187,12 +187,12 @@ fn a_peer_that_vanished_while_idle_is_connected_to_again() {
         loop {
             match from_exporter.read(&mut bytes)? {
                 0 => return io::Result::Ok(()),
-                // It goes nowhere after the peer has vanished.
+                // Writing fails after the peer has vanished.
                 read => drop(to_collector.write_all(&bytes[..read])),
             }
         }
     });
-    gets.recv_timeout(LONG).unwrap();
+    received.recv_timeout(LONG).unwrap();
     while sent.requests.load(Relaxed) == 0 {
         thread::yield_now();
     }
@@ -200,7 +200,7 @@ fn a_peer_that_vanished_while_idle_is_connected_to_again() {
     closed.join().unwrap().unwrap();
     assert_eq!(sent.failures.load(Relaxed), 0);
     exporter.send(window());
-    assert_ne!(between.accept().unwrap().1, first);
+    assert_ne!(proxy.accept().unwrap().1, first);
 }
 
 #[test]
@@ -217,16 +217,16 @@ fn addresses_and_headers_are_checked() {
     ] {
         assert!(check(wrong).is_err(), "{wrong}");
     }
-    let of = |name: &str, value: &str| {
+    let parse = |name: &str, value: &str| {
         headers(&[(name.to_owned(), value.to_owned())].into_iter().collect())
     };
-    assert!(of("Authorization", "Bearer x").is_ok());
-    let error = of("author ization", "s3cret").unwrap_err();
+    assert!(parse("Authorization", "Bearer x").is_ok());
+    let error = parse("author ization", "s3cret").unwrap_err();
     assert!(
         error.contains("author ization") && !error.contains("s3cret"),
         "{error}"
     );
-    let error = of("authorization", "s3cret\n").unwrap_err();
+    let error = parse("authorization", "s3cret\n").unwrap_err();
     assert!(
         error.contains("authorization") && !error.contains("s3cret"),
         "{error}"

@@ -37,10 +37,10 @@ pub(super) fn check_supported() -> Result<(), String> {
 /// Makes connections to a collector.
 pub(super) struct ClientTls {
     files: OtlpTls,
-    /// From the files when all of them were last valid.
+    /// Settings from the last files that were all valid.
     current: Mutex<Arc<ClientConfig>>,
-    /// Why the last connection failed or was closed, as one sentence without its end. The error of
-    /// the request itself depends on chance then.
+    /// Why the last connection failed or was closed, as a sentence without a period. The error of
+    /// the request itself then depends on timing.
     last_reason: Mutex<Option<String>>,
 }
 
@@ -112,7 +112,7 @@ impl ClientTls {
         let stream = TcpStream::connect((host, to.port_u16().unwrap_or(443)))
             .await
             .map_err(|error| format!("no connection: {error}"))?;
-        // Each request is written by one call.
+        // Each request is written by one call, which Nagle's algorithm would only delay.
         let _ = stream.set_nodelay(true);
         let connected = TlsConnector::from(config).connect(name, stream).await;
         let stream = connected.map_err(|error| self.sentence(host, &error))?;
@@ -207,13 +207,13 @@ fn alert_sentence(alert: AlertDescription) -> String {
 
 /// The names of a certificate, which come as `DnsName("a.example")`.
 fn dns_names(presented: &[String]) -> String {
-    let bare = presented
+    let names = presented
         .iter()
         .map(|name| name.split('"').nth(1).unwrap_or(name));
-    bare.collect::<Vec<_>>().join(", ")
+    names.collect::<Vec<_>>().join(", ")
 }
 
-/// The settings of TLS by the files. The error names the key.
+/// Builds the settings of TLS from the files. The error names the key.
 fn read(files: &OtlpTls) -> Result<ClientConfig, String> {
     let with_key = |key: &'static str| move |why: String| format!("otlp.{key}: {why}");
     let roots = match &files.ca_file {
@@ -240,9 +240,9 @@ fn read(files: &OtlpTls) -> Result<ClientConfig, String> {
 
 /// The authorities that this machine trusts.
 fn system_roots() -> Result<RootCertStore, String> {
-    let found = rustls_native_certs::load_native_certs();
+    let loaded = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
+    let (added, _) = roots.add_parsable_certificates(loaded.certs);
     match added {
         0 => Err(
             "this machine has no certificates of authorities where they usually are: name a file \

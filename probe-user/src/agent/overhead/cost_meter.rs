@@ -112,7 +112,7 @@ fn program_cost(
     let charge = mean(runs.changed).unwrap_or(0).max(read.all());
     let same = mean(runs.same).unwrap_or(0);
     let nothing = CpuWork::default();
-    let of_cpu = |(cpu, now): (&u32, &CpuWork)| {
+    let cpu_cost = |(cpu, now): (&u32, &CpuWork)| {
         let before = before.get(cpu).unwrap_or(&nothing);
         let gained = |now: u64, before: u64| float(now.saturating_sub(before));
         let charges = gained(now.charges, before.charges);
@@ -127,7 +127,7 @@ fn program_cost(
         }
     };
     let took = |it: &WindowCost| it.charges * it.charge + it.rest + it.samples;
-    let cpus = now.iter().map(of_cpu);
+    let cpus = now.iter().map(cpu_cost);
     cpus.max_by(|a, b| took(a).total_cmp(&took(b)))
         .unwrap_or_default()
 }

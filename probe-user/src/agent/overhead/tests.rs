@@ -94,12 +94,12 @@ struct Run {
 }
 
 fn run(mut governor: Governor, windows: usize, machine: impl Fn(usize) -> (Machine, f64)) -> Run {
-    let mut run = Vec::new();
+    let mut shares = Vec::new();
     let mut decisions = Vec::new();
     for window in 0..windows {
         let (machine, noise) = machine(window);
         let cost = machine.cost(governor.level(), noise);
-        run.push(cost.share());
+        shares.push(cost.share());
         match governor.window(cost) {
             Decision::Stay => {}
             decision => decisions.push(decision),
@@ -111,12 +111,12 @@ fn run(mut governor: Governor, windows: usize, machine: impl Fn(usize) -> (Machi
     Run {
         changes: changes.count(),
         governor,
-        shares: run,
+        shares,
         decisions,
     }
 }
 
-/// Windows of four hours.
+/// The number of windows in four hours.
 const HOURS: usize = 4 * 360;
 
 const BUDGET: f64 = 0.01;
@@ -151,17 +151,17 @@ proptest! {
         } else {
             prop_assert_eq!(level, ladder.len() - 1);
             prop_assert!(run.governor.is_exceeded());
-            let said = run.decisions.iter().filter(|it| matches!(it, Decision::Exceeded(_)));
-            prop_assert_eq!(said.count(), 1);
+            let exceeded = run.decisions.iter().filter(|it| matches!(it, Decision::Exceeded(_)));
+            prop_assert_eq!(exceeded.count(), 1);
         }
         if machine.share(FULL) <= BUDGET {
             prop_assert_eq!(run.changes, 0);
         }
     }
 
-    /// A noisy load neither makes it flap nor keeps it above the budget.
+    /// A noisy load neither makes the level flap nor keeps the cost above the budget.
     #[test]
-    fn a_noisy_load_does_not_make_it_flap(machine in machines(), noise in noises()) {
+    fn a_noisy_load_does_not_make_the_level_flap(machine in machines(), noise in noises()) {
         let run = run(Governor::new(BUDGET, ladder()), HOURS, |at| (machine, noise[at]));
         prop_assert!(run.changes <= 2 * ladder().len(), "{} changes", run.changes);
         let ladder = ladder();
@@ -170,10 +170,10 @@ proptest! {
         prop_assert!(!fits || late <= BUDGET * 1.05, "{late}");
     }
 
-    /// A load in bursts does not make it flap, whatever their period: steps up that had to be
-    /// reverted make the next ones rarer.
+    /// A load in bursts does not make the level flap, whatever the period of the bursts: steps up
+    /// that had to be reverted make the next ones rarer.
     #[test]
-    fn a_bursty_load_does_not_make_it_flap(
+    fn a_bursty_load_does_not_make_the_level_flap(
         machine in machines(),
         quiet in 1_usize..200,
         busy in 1_usize..50,
@@ -189,7 +189,7 @@ proptest! {
 
     /// After the load ends, everything is counted again, step by step.
     #[test]
-    fn it_goes_back_in_steps(machine in machines()) {
+    fn everything_is_counted_again_step_by_step(machine in machines()) {
         let idle = Machine { rate: 1.0, samples: 0.0, pull: (1e5, 0.0), other: 0.0, ..machine };
         let load = |at: usize| match at < 100 {
             true => (machine, 1.0),
@@ -243,7 +243,7 @@ fn events_go_first_then_short_windows_then_samples() {
 
 /// A hypervisor that emulates counters: 4.2 us for each read, 1,000 charges a second.
 #[test]
-fn it_goes_to_the_first_level_that_is_enough() {
+fn a_step_down_goes_to_the_first_level_within_the_budget() {
     let machine = Machine {
         rate: 1_000.0,
         base: 600.0,

@@ -14,7 +14,7 @@ use crate::{
     emit::Exposition,
 };
 
-/// Why a reload is refused that changes settings which need a restart.
+/// Why a reload is refused if it changes settings that need a restart.
 const FIXED: &str = "http.listen, http.web_config and run.directory change with a restart only";
 
 impl Running {
@@ -59,12 +59,12 @@ impl Running {
         };
         let interval = self.interval();
         // A session keeps the resolver and the pins it began with.
-        let counts = |config: &Config| {
+        let counting_settings = |config: &Config| {
             let names = (config.names.clone(), config.pins.path.clone());
             let log = config.kernel_log;
             (config.count.clone(), config.spe, names, config.verdict, log)
         };
-        let count_changed = counts(&config) != counts(&self.config);
+        let count_changed = counting_settings(&config) != counting_settings(&self.config);
         let budget = |config: &Config| (config.max_overhead, config.interval);
         // A new budget begins at the level that counts everything.
         let budget_changed = budget(&config) != budget(&self.config);
@@ -88,7 +88,7 @@ impl Running {
             .then(|| start_push(&config, &self.published))
             .transpose()
             .map_err(|error| error.to_string())?;
-        let labels = Exposition::new(&config.series.labels);
+        let exposition = Exposition::new(&config.series.labels);
         let governor = match count_changed || budget_changed {
             true => None,
             false => self.governor.take(),
@@ -115,7 +115,7 @@ impl Running {
         if let Some(state) = state {
             self.state_directory = state;
         }
-        self.exposition = labels;
+        self.exposition = exposition;
         if let Some(json) = json {
             self.json = json;
         }

@@ -44,7 +44,7 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
     }
     window.uncore = window::tests::uncore_counts(plan, SECOND, 3, |_, _| 1_000_000);
     let usage = |scale: u64| -> Usage {
-        let of = |group: &Vec<_>| {
+        let group_counts = |group: &Vec<_>| {
             let mut row = UsageRow {
                 enabled: SECOND,
                 running: SECOND,
@@ -55,7 +55,7 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
             }
             Some(GroupCounts::of(&row))
         };
-        plan.groups.iter().map(of).collect()
+        plan.groups.iter().map(group_counts).collect()
     };
     let owner = |id| Owner::from(CgroupId(id));
     for &(id, scale) in containers {
@@ -113,13 +113,13 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
             ],
         };
         // Loads and stores are one event of AMD, and two of Intel.
-        let (events, of_stores): (&[AccessScaling], _) = match sampled {
+        let (events, store_event): (&[AccessScaling], _) = match sampled {
             Sampled::Pebs => (&[AccessScaling::Tagged, AccessScaling::Counted], 1),
             _ => (&[AccessScaling::Counted], 0),
         };
         let kind = |class, level| match (sampled, class) {
             (Sampled::Spe, _) => SampleKind::spe(class, level),
-            (_, Class::Store) => SampleKind::event(of_stores, Some((class, level))),
+            (_, Class::Store) => SampleKind::event(store_event, Some((class, level))),
             _ => SampleKind::event(0, Some((class, level))),
         };
         let event = |accesses: &AccessScaling| EventWindow {
@@ -169,10 +169,10 @@ fn series_of_container(plan: &Plan, sampled: Sampled) -> usize {
     let report = report(plan, sampled, &[(7, 3), (8, 1)]);
     let counts = Exposition::counts(&report);
     let subjects = report.subjects.iter().zip(counts);
-    let of_seven = subjects.filter(|(subject, _)| {
+    let of_container = subjects.filter(|(subject, _)| {
         matches!(subject, Subject::Entity(Entity::Container { id, .. }) if id.ends_with('7'))
     });
-    of_seven.map(|(_, count)| count).sum()
+    of_container.map(|(_, count)| count).sum()
 }
 
 /// The promise of docs/reference/configuration.md.
@@ -200,7 +200,7 @@ fn a_container_has_at_most_60_series() {
 /// The table in docs/reference/chart.md: series and kB of a scrape, plain and compressed, by the
 /// number of containers of a node. Counts have as many digits as real ones.
 #[test]
-fn the_page_has_what_a_scrape_weighs() {
+fn the_page_has_the_sizes_of_scrapes() {
     let page = include_str!("../../../../../docs/reference/chart.md");
     let machines = [
         (

@@ -32,8 +32,8 @@ struct PasswordState {
     /// Keyed hashes of verified passwords: bcrypt takes a tenth of a second.
     verified: Mutex<HashSet<u64>>,
     key: RandomState,
-    /// Locked to the end of a verification, even if the client has left: guesses take at most one
-    /// CPU.
+    /// Held until a verification ends, even if the client has left, so that guesses take at most
+    /// one CPU.
     one_at_a_time: Arc<Semaphore>,
     waiting: Mutex<BTreeSet<IpAddr>>,
 }
@@ -149,7 +149,8 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Verifies a password. The work is that of the highest cost, for every user and for none.
+/// Verifies a password. The work is that of the highest cost for every user and for unknown ones,
+/// so that its time tells nothing about users.
 fn verify(password: &[u8], hash: Option<&str>, highest: u32) -> bool {
     let is_right = hash.is_some_and(|hash| bcrypt::verify(password, hash).unwrap_or(false));
     for cost in further_costs(hash.map(cost), highest) {
@@ -158,8 +159,9 @@ fn verify(password: &[u8], hash: Option<&str>, highest: u32) -> bool {
     is_right
 }
 
-/// The costs of further hashes, which bring the work up to the highest cost. A hash of cost c takes
-/// 2^c rounds: the user's own and further ones of c, c+1 and so on below the highest add up to it.
+/// The costs of further hashes, which bring the work up to that of the highest cost. A hash of cost
+/// c takes 2^c rounds: the user's own hash and further ones of costs c, c+1 and so on, below the
+/// highest, add up to the rounds of the highest.
 pub(super) fn further_costs(own: Option<u32>, highest: u32) -> Range<u32> {
     match own {
         Some(own) => own..highest,

@@ -48,7 +48,7 @@ fn a_mistake_names_line_and_key() {
 }
 
 #[test]
-fn a_file_that_asks_for_nothing_changes_nothing() {
+fn a_file_without_settings_changes_nothing() {
     for text in ["", "\n", "basic_auth_users: {}\n"] {
         let web = load(text).unwrap();
         assert_eq!((web.scheme(), web.is_protected()), ("http", false));
@@ -87,7 +87,7 @@ fn authorization(scheme: &str, text: &[u8]) -> HeaderMap {
 }
 
 #[tokio::test]
-async fn only_who_knows_a_password_comes_in() {
+async fn only_clients_with_a_password_are_admitted() {
     let hash = bcrypt::hash("s3cret:ü", 4).unwrap();
     let web = load(&format!("basic_auth_users:\n  alice: {hash}\n")).unwrap();
     assert!(web.is_protected());
@@ -167,25 +167,25 @@ async fn guesses_of_one_address_do_not_pile_up() {
         async move { passwords.admit(user, b"x".to_vec(), from).await }
     };
     let [first, second] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
-    let said = tokio::join!(
+    let admissions = tokio::join!(
         guess("alice", first),
         guess("nobody", first),
         guess("alice", second),
         guess("alice", second),
     );
     use Admission::{Busy, Denied};
-    assert_eq!(said, (Denied, Busy, Denied, Busy));
+    assert_eq!(admissions, (Denied, Busy, Denied, Busy));
     // A network of IPv6 is one client.
     let [first, second] = [1, 2].map(|last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]));
-    let said = tokio::join!(guess("alice", first), guess("alice", second));
-    assert_eq!(said, (Denied, Busy));
+    let admissions = tokio::join!(guess("alice", first), guess("alice", second));
+    assert_eq!(admissions, (Denied, Busy));
     // All of them have been answered: the next one does not wait.
     assert_eq!(guess("alice", first).await, Denied);
 }
 
-/// A hash goes on to its end where the client has left, and no other begins before.
+/// A hash runs to its end even if the client has left, and no other begins before that.
 #[tokio::test]
-async fn a_client_that_left_holds_its_turn_to_the_end_of_the_hash() {
+async fn a_hash_blocks_others_to_its_end_if_its_client_left() {
     let hash = bcrypt::hash_with_salt("a", 8, [7; 16]).unwrap();
     let users = BTreeMap::from([("alice".to_owned(), hash.to_string())]);
     let passwords = Arc::new(Passwords::new(users, None).unwrap());
@@ -195,14 +195,14 @@ async fn a_client_that_left_holds_its_turn_to_the_end_of_the_hash() {
         tokio::task::yield_now().await;
     }
     client.abort();
-    // On a slow machine it may have been answered before.
+    // On a slow machine the client may have been answered before.
     let _aborted = client.await;
     loop {
         let is_idle = passwords.is_idle();
         if passwords.is_known("alice", b"a") {
             break;
         }
-        // Its turn ends after the password is remembered.
+        // The hash blocks others until the password is remembered.
         assert!(!is_idle);
         tokio::task::yield_now().await;
     }

@@ -58,13 +58,13 @@ fn groups(groups: &[&[&str]]) -> Vec<Vec<String>> {
 #[test]
 fn the_time_of_a_group_goes_on_if_one_of_its_counts_was_unknown() {
     let mut ledger = Ledger::default();
-    let nobody = Folded::default();
+    let unfolded = Folded::default();
     let events = || groups(&[&["faults", "clock"]]);
     ledger.begin_session(events(), false);
-    ledger.apply_totals(&mut in_groups(&[("clock", 0, 100, 1_000)]), &nobody);
+    ledger.apply_totals(&mut in_groups(&[("clock", 0, 100, 1_000)]), &unfolded);
     ledger.begin_session(events(), false);
     let mut known = in_groups(&[("faults", 0, 2, 300), ("clock", 0, 30, 300)]);
-    ledger.apply_totals(&mut known, &nobody);
+    ledger.apply_totals(&mut known, &unfolded);
     let expected = [
         ("faults", 0, 2, 1_300, 2.0),
         ("clock", 0, 130, 1_300, 130.0),
@@ -74,12 +74,12 @@ fn the_time_of_a_group_goes_on_if_one_of_its_counts_was_unknown() {
 
 /// The `_enabled_seconds_total` of a group applies to each of its events.
 #[test]
-fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
+fn a_group_whose_events_change_gets_new_counts_and_times() {
     let mut ledger = Ledger::default();
-    let nobody = Folded::default();
+    let unfolded = Folded::default();
     ledger.begin_session(groups(&[&["clock", "faults"]]), false);
     let mut first = in_groups(&[("clock", 0, 100, 1_000), ("faults", 0, 7, 1_000)]);
-    ledger.apply_totals(&mut first, &nobody);
+    ledger.apply_totals(&mut first, &unfolded);
     let both = [
         ("clock", 0, 100, 1_000, 100.0),
         ("faults", 0, 7, 1_000, 7.0),
@@ -93,7 +93,7 @@ fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
         ("minor", 0, 5, 300),
         ("faults", 1, 2, 300),
     ]);
-    ledger.apply_totals(&mut second, &nobody);
+    ledger.apply_totals(&mut second, &unfolded);
     let changed = [
         ("clock", 1, 30, 300, 130.0),
         ("minor", 1, 5, 300, 5.0),
@@ -108,7 +108,7 @@ fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
         ("clock", 1, 10, 10),
         ("faults", 1, 1, 10),
     ]);
-    ledger.apply_totals(&mut third, &nobody);
+    ledger.apply_totals(&mut third, &unfolded);
     let back = [
         ("cycles", 3, 1, 10, 1.0),
         ("clock", 0, 110, 1_010, 140.0),
@@ -118,7 +118,7 @@ fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
 }
 
 #[test]
-fn groups_that_are_alike_have_numbers_of_their_own() {
+fn groups_with_the_same_events_have_different_numbers() {
     let mut ledger = Ledger::default();
     for _ in 0..2 {
         ledger.begin_session(groups(&[&["a"], &["a"], &["b"]]), false);
@@ -126,19 +126,19 @@ fn groups_that_are_alike_have_numbers_of_their_own() {
     }
 }
 
-/// A session that continues totals begins at 0 with events that the one before did not count.
+/// A session that continues totals begins at 0 with events that the last session did not count.
 #[test]
-fn an_event_given_up_for_a_session_is_counted_whole_when_it_is_back() {
+fn an_event_skipped_for_a_session_is_then_counted_from_zero() {
     let mut ledger = Ledger::default();
-    let nobody = Folded::default();
+    let unfolded = Folded::default();
     let with = [("clock", 0, 10, 10), ("cycles", 1, 100, 10)];
     ledger.begin_session(groups(&[&["clock"], &["cycles"]]), false);
-    ledger.apply_totals(&mut in_groups(&with), &nobody);
+    ledger.apply_totals(&mut in_groups(&with), &unfolded);
     ledger.begin_session(groups(&[&["clock"]]), true);
-    ledger.apply_totals(&mut in_groups(&[("clock", 0, 20, 20)]), &nobody);
+    ledger.apply_totals(&mut in_groups(&[("clock", 0, 20, 20)]), &unfolded);
     ledger.begin_session(groups(&[&["clock"], &["cycles"]]), true);
     let mut back = in_groups(&[("clock", 0, 30, 30), ("cycles", 1, 150, 15)]);
-    ledger.apply_totals(&mut back, &nobody);
+    ledger.apply_totals(&mut back, &unfolded);
     let whole = [("clock", 0, 30, 30, 30.0), ("cycles", 1, 250, 25, 250.0)];
     assert_eq!(exported(&back), whole);
 }

@@ -8,15 +8,15 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Gain(u64),
-    Back(u64),
-    Again(bool),
+    Decrease(u64),
+    Reset(bool),
 }
 
 proptest! {
     /// Whichever rows are folded, and whenever sessions end: no counter decreases, and nothing is
     /// counted twice or lost.
     #[test]
-    fn no_total_steps_back(
+    fn no_total_decreases(
         windows in prop::collection::vec(
             (prop::collection::vec(0_u64..1000, 4), prop::collection::vec(any::<bool>(), 4), 0..8),
             1..40,
@@ -57,15 +57,15 @@ proptest! {
         }
     }
 
-    /// A counter that decreases a little, is reset, or is near `u64::MAX`: each reset's maximum is
-    /// counted once.
+    /// A counter decreases a little, is reset, or is near `u64::MAX`: the maximum before each reset
+    /// is counted once.
     #[test]
-    fn a_step_back_is_no_gain(
+    fn a_small_decrease_is_no_gain(
         steps in prop::collection::vec(
             prop_oneof![
                 (0_u64..1000).prop_map(Step::Gain),
-                (1_u64..50).prop_map(Step::Back),
-                any::<bool>().prop_map(Step::Again),
+                (1_u64..50).prop_map(Step::Decrease),
+                any::<bool>().prop_map(Step::Reset),
             ],
             1..60,
         ),
@@ -76,14 +76,14 @@ proptest! {
         for step in [Step::Gain(0)].into_iter().chain(steps) {
             match step {
                 Step::Gain(gain) => counted = counted.saturating_add(gain),
-                Step::Back(back) => {
+                Step::Decrease(back) => {
                     counted = counted.saturating_sub(back).max(most.div_ceil(2)).min(counted);
                 }
                 // A reset that shows by another start, or by the size of the fall.
-                Step::Again(tells) => {
-                    start += u64::from(tells);
+                Step::Reset(shows_by_start) => {
+                    start += u64::from(shows_by_start);
                     before = before.saturating_add(most);
-                    counted = if tells { counted.min(100) } else { most / 3 };
+                    counted = if shows_by_start { counted.min(100) } else { most / 3 };
                     most = counted;
                 }
             }
@@ -94,10 +94,10 @@ proptest! {
         }
     }
 
-    /// Processes enter and leave the top ones, and sessions end: while they run, none of their
-    /// counters decreases, and each includes all of the current session.
+    /// Processes enter and leave the top list, and sessions end. While a process runs, its counters
+    /// never decrease, and each includes all of the current session.
     #[test]
-    fn no_process_steps_back(
+    fn no_total_of_a_process_decreases(
         windows in prop::collection::vec(
             (prop::collection::vec((0_u64..1000, any::<bool>()), 3), 0..6),
             1..40,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Nanoseconds that container 1 waited behind another container since second `began`.
+/// A report of the nanoseconds that container 1 waited behind another since second `began`.
 fn behind(other: u8, began: u64, nanos: u64) -> Report {
     let mut report = report(&[(1, 0, 100)]);
     let metric = report.add_metric(MetricInfo {
@@ -30,9 +30,10 @@ fn waited(report: &Report) -> u64 {
     report.total(series.unwrap()).unwrap().raw
 }
 
-/// Each of them exists all the time: a container waits for all its neighbours in the end.
+/// The neighbours keep running, so only a limit bounds the totals of waits for them: in the end a
+/// container waits for all of them.
 #[test]
-fn waits_for_those_that_a_row_no_longer_names_are_forgotten() {
+fn waits_that_a_row_no_longer_names_are_forgotten() {
     let mut ledger = Ledger::default();
     let none = folded(&[]);
     let known = |ledger: &Ledger| ledger.attributes.iter().count();
@@ -47,12 +48,12 @@ fn waits_for_those_that_a_row_no_longer_names_are_forgotten() {
         assert_eq!(account.session.len(), 2);
         assert!(account.counts.len() <= 1 + MOST_WAITS);
     }
-    // One of the last goes on from its total. In the session it begins at 0, also where it is above
-    // its total there.
+    // A recent wait goes on from its exported total. Its session total begins at 0, although the
+    // new value is above the last one.
     let mut again = behind(198, 300, 7);
     ledger.apply_totals(&mut again, &none);
     assert_eq!(waited(&again), 12);
-    // One that was forgotten begins again, and disturbs no other total.
+    // A forgotten wait begins again at 0, and disturbs no other total.
     let mut again = behind(3, 301, 4);
     ledger.apply_totals(&mut again, &none);
     assert_eq!(waited(&again), 4);
@@ -61,7 +62,7 @@ fn waits_for_those_that_a_row_no_longer_names_are_forgotten() {
 
 /// A row without waits in a window keeps the names of those it waited for.
 #[test]
-fn waits_go_on_where_a_row_had_none() {
+fn waits_go_on_after_a_window_without_waits() {
     let mut ledger = Ledger::default();
     let none = folded(&[]);
     ledger.apply_totals(&mut behind(2, 0, 10), &none);
@@ -74,7 +75,7 @@ fn waits_go_on_where_a_row_had_none() {
     let mut restarted = behind(2, 20, 3);
     ledger.apply_totals(&mut restarted, &none);
     assert_eq!(waited(&restarted), 15);
-    // So does one that is named later in it.
+    // So does the total of a wait that is named only later in the session.
     ledger.apply_totals(&mut behind(3, 21, 1), &none);
     ledger.begin_session(Vec::new(), false);
     ledger.apply_totals(&mut behind(3, 30, 1), &none);

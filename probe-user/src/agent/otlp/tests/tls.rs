@@ -1,6 +1,6 @@
-//! A collector behind TLS, by the certificates in `tests/fixtures/tls`: `ca.pem` signed
-//! `server.pem` and `client.pem`, `other-ca.pem` signed `expired.pem` and `elsewhere.pem`, both
-//! of `server.key`.
+//! A collector behind TLS, with the certificates in `tests/fixtures/tls`: `ca.pem` signed
+//! `server.pem` and `client.pem`; `other-ca.pem` signed `expired.pem` and `elsewhere.pem`, which
+//! both have the key `server.key`.
 
 use std::{
     fs,
@@ -27,26 +27,26 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// How a collector speaks TLS.
-struct Speaks {
+struct ServerTls {
     certificate: &'static str,
     asks_for_certificate: bool,
     protocol: &'static [u8],
 }
 
-const RIGHT: Speaks = Speaks {
+const VALID: ServerTls = ServerTls {
     certificate: "server.pem",
     asks_for_certificate: false,
     protocol: b"h2",
 };
 
-type Gets = mpsc::Receiver<(OtlpRequest, Option<String>)>;
+type Received = mpsc::Receiver<(OtlpRequest, Option<String>)>;
 
 /// A collector behind TLS on its own port, and a channel of its requests.
-fn behind_tls(speaks: &Speaks) -> (SocketAddr, Gets) {
+fn behind_tls(server_tls: &ServerTls) -> (SocketAddr, Received) {
     let provider = Arc::new(rustls_graviola::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().unwrap();
-    let builder = match speaks.asks_for_certificate {
+    let builder = match server_tls.asks_for_certificate {
         false => builder.with_no_client_auth(),
         true => {
             let roots = Arc::new(pem::authorities(&fixture("ca.pem")).unwrap());
@@ -54,16 +54,16 @@ fn behind_tls(speaks: &Speaks) -> (SocketAddr, Gets) {
             builder.with_client_cert_verifier(verifier.build().unwrap())
         }
     };
-    let certificate = pem::certificates(&fixture(speaks.certificate)).unwrap();
+    let certificate = pem::certificates(&fixture(server_tls.certificate)).unwrap();
     let key = pem::key(&fixture("server.key")).unwrap();
     let mut config = builder.with_single_cert(certificate, key).unwrap();
-    config.alpn_protocols = vec![speaks.protocol.to_vec()];
+    config.alpn_protocols = vec![server_tls.protocol.to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
 
-    let (got, gets) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
     let service = MetricsServiceServer::new(Collector {
         script: Mutex::default(),
-        got,
+        sender,
     });
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -91,14 +91,14 @@ fn behind_tls(speaks: &Speaks) -> (SocketAddr, Gets) {
         let runtime = Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(serve)
     });
-    (address, gets)
+    (address, received)
 }
 
 /// The agent's files, which may be renewed.
 struct Files(TempDir);
 
 impl Files {
-    fn of(ca: &str) -> Self {
+    fn with_ca(ca: &str) -> Self {
         let files = Self(tempfile::tempdir().unwrap());
         files.renew("ca.crt", ca);
         files
@@ -146,19 +146,19 @@ fn refusal(to: &str, files: &Files) -> String {
 
 #[test]
 fn a_window_arrives_by_tls() {
-    let (address, gets) = behind_tls(&RIGHT);
+    let (address, received) = behind_tls(&VALID);
     for host in ["localhost", "127.0.0.1"] {
         let to = format!("https://{host}:{}", address.port());
         let sent = Arc::new(PushCounters::default());
         let exporter = Exporter::start(
             to,
-            &Files::of("ca.pem").config(),
+            &Files::with_ca("ca.pem").config(),
             Arc::clone(&sent),
             ANSWER_TIMEOUT,
         );
         let exporter = exporter.unwrap();
         exporter.send(window());
-        assert_eq!([gets.recv_timeout(LONG).unwrap().0], *window());
+        assert_eq!([received.recv_timeout(LONG).unwrap().0], *window());
         exporter.finish(LONG);
         assert_eq!(sent.requests.load(Relaxed), 1);
         assert_eq!(sent.failures.load(Relaxed), 0);
@@ -167,48 +167,48 @@ fn a_window_arrives_by_tls() {
 
 #[test]
 fn a_refusal_is_one_sentence() {
-    let refused = |speaks: &Speaks, ca: &str| {
-        let (address, gets) = behind_tls(speaks);
+    let refused = |server_tls: &ServerTls, ca: &str| {
+        let (address, received) = behind_tls(server_tls);
         let to = format!("https://localhost:{}", address.port());
-        let why = refusal(&to, &Files::of(ca));
-        assert!(gets.try_recv().is_err());
+        let why = refusal(&to, &Files::with_ca(ca));
+        assert!(received.try_recv().is_err());
         why
     };
-    let other = |certificate| Speaks {
+    let with_certificate = |certificate| ServerTls {
         certificate,
-        ..RIGHT
+        ..VALID
     };
     assert_eq!(
-        refused(&RIGHT, "other-ca.pem"),
+        refused(&VALID, "other-ca.pem"),
         "its certificate was signed by no authority of D/ca.crt: name the file of the one that \
          did by otlp.ca_file"
     );
     assert_eq!(
-        refused(&other("expired.pem"), "other-ca.pem"),
+        refused(&with_certificate("expired.pem"), "other-ca.pem"),
         "its certificate has expired by the clock of this machine: renew it, or set the clock"
     );
     assert_eq!(
-        refused(&other("elsewhere.pem"), "other-ca.pem"),
+        refused(&with_certificate("elsewhere.pem"), "other-ca.pem"),
         "its certificate is for elsewhere.example and not for localhost: use a name in \
          otlp.endpoint that it has"
     );
-    let web = Speaks {
+    let web = ServerTls {
         protocol: b"http/1.1",
-        ..RIGHT
+        ..VALID
     };
     assert_eq!(
         refused(&web, "ca.pem"),
         "what answers there speaks TLS and no gRPC: name the collector's gRPC port, 4317 as a rule"
     );
-    let (plain, _gets) = collector(Vec::new());
-    let files = Files::of("ca.pem");
+    let (plain, _received) = collector(Vec::new());
+    let files = Files::with_ca("ca.pem");
     assert_eq!(
         refusal(&format!("https://{plain}"), &files),
         "what answers there speaks no TLS: name its port for TLS, or http:// in place of https://"
     );
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
     let why = refusal(&format!("https://{address}"), &files);
     assert!(
         why.starts_with("no connection: Connection refused"),
@@ -216,15 +216,15 @@ fn a_refusal_is_one_sentence() {
     );
 }
 
-/// TLS 1.3 asks for it after the handshake.
+/// With TLS 1.3, a server refuses a missing certificate only after the handshake.
 #[test]
 fn a_collector_may_ask_for_a_certificate() {
-    let (address, gets) = behind_tls(&Speaks {
+    let (address, received) = behind_tls(&ServerTls {
         asks_for_certificate: true,
-        ..RIGHT
+        ..VALID
     });
     let to = format!("https://localhost:{}", address.port());
-    let files = Files::of("ca.pem");
+    let files = Files::with_ca("ca.pem");
     assert_eq!(
         refusal(&to, &files),
         "it asks for a certificate of this agent: name one by otlp.cert_file and otlp.key_file"
@@ -240,16 +240,16 @@ fn a_collector_may_ask_for_a_certificate() {
     files.renew("tls.key", "client.key");
     let exporter = Exporter::start(to, &files.config(), Arc::default(), ANSWER_TIMEOUT).unwrap();
     exporter.send(window());
-    gets.recv_timeout(LONG).unwrap();
+    received.recv_timeout(LONG).unwrap();
     exporter.finish(LONG);
 }
 
 /// Each connection reads the files again, and uses the last valid ones if they are invalid.
 #[test]
 fn renewed_files_are_read() {
-    let (address, gets) = behind_tls(&RIGHT);
+    let (address, received) = behind_tls(&VALID);
     let to = format!("https://localhost:{}", address.port());
-    let files = Files::of("other-ca.pem");
+    let files = Files::with_ca("other-ca.pem");
     let sent = Arc::new(PushCounters::default());
     let exporter = Exporter::start(
         to.clone(),
@@ -263,7 +263,7 @@ fn renewed_files_are_read() {
         thread::yield_now();
     }
     files.renew("ca.crt", "ca.pem");
-    gets.recv_timeout(LONG).unwrap();
+    received.recv_timeout(LONG).unwrap();
     exporter.finish(LONG);
 
     let tls = ClientTls::load(&files.config().tls).unwrap();
@@ -272,8 +272,8 @@ fn renewed_files_are_read() {
 }
 
 #[test]
-fn files_that_are_wrong_are_named() {
-    let files = Files::of("ca.pem");
+fn invalid_files_are_named() {
+    let files = Files::with_ca("ca.pem");
     let start = || {
         let started = Exporter::start(
             "https://a:1".to_owned(),
