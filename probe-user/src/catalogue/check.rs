@@ -108,7 +108,7 @@ pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
         return in_flight(metric, &events);
     }
     let mut units = BANDWIDTH_UNITS.iter();
-    let Some((_, one)) = units.find(|(unit, _)| *unit == metric.unit) else {
+    let Some((_, unit_bytes)) = units.find(|(unit, _)| *unit == metric.unit) else {
         return Ok(());
     };
     let no_bandwidth = || MetricProblem::NoBandwidth {
@@ -120,7 +120,7 @@ pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
     let mut sum = 0.0;
     for (name, spec) in &events {
         let bytes = bytes(metric, name, spec)?;
-        let expected = bytes / one;
+        let expected = bytes / unit_bytes;
         let found = value(&|event| f64::from(u8::from(event == name)), 1.0)?;
         factor(metric, name, spec, expected, found)?;
         sum += found;

@@ -106,7 +106,8 @@ fn chip(machine: &Machine, platform: Platform) -> Option<(Chip, Option<u32>)> {
     Some((chip, own.is_multiple_of(sockets).then(|| own / sockets)))
 }
 
-/// The number of sockets: of PMUs with one per socket or, without their driver, by the CPUs.
+/// The number of sockets: that of the PMUs with one per socket or, without their driver, by the
+/// topology of the CPUs.
 fn sockets(machine: &Machine, spec: &PlatformSpec) -> Option<u32> {
     let by_pmus = spec
         .pmus

@@ -10,7 +10,7 @@ use crate::formula::{Absent, EventCount, FormulaValue, Implicit, Input, NoValue}
 /// is 644 misses of 40 requests.
 const MIN_DENOMINATOR: f64 = 1_000.0;
 
-/// The input, with the catalogue's slots of the PMU if it has none.
+/// The input, with the PMU's slots of the catalogue if the input has none.
 struct WithPmu<'a, I> {
     input: &'a I,
     pmu: &'a PmuSpec,
@@ -49,7 +49,7 @@ impl<F: Fn(&str) -> Option<f64>> Input for Values<F> {
 
 impl Metric {
     /// Whether its value deserves attention ([`Self::threshold`]), by the values of metrics in one
-    /// place. Not so if one that the threshold names has none there.
+    /// place. False if a metric that the threshold names has no value there.
     pub(crate) fn is_over_threshold(&self, value_of: impl Fn(&str) -> Option<f64>) -> bool {
         let threshold = self.threshold.as_ref();
         let value = threshold.and_then(|it| it.evaluate(&Values(value_of)).ok());

@@ -58,7 +58,7 @@ impl EventSpec {
 pub enum SampledQuantity {
     /// Loads.
     Loads,
-    /// Cycles from their dispatch to completion.
+    /// Cycles of loads from dispatch to completion.
     LoadCycles,
     /// Loads with a translation table walk.
     LoadWalks,
@@ -80,7 +80,7 @@ pub enum SampledQuantity {
     RemoteLoads,
     /// Stores, and atomics that read and write.
     Stores,
-    /// Cycles from their dispatch to completion.
+    /// Cycles of stores from dispatch to completion.
     StoreCycles,
     /// Stores with a translation table walk.
     StoreWalks,

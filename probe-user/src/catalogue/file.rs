@@ -1,4 +1,5 @@
-//! A catalogue file as parsed from TOML, before checks. Recordings contain the same in JSON.
+//! A catalogue file as parsed from TOML, before checks. Recordings contain the same structure in
+//! JSON.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,7 @@ pub(super) struct File {
 }
 
 impl File {
-    /// One without metrics.
+    /// A file without metrics.
     pub(super) fn empty(
         (name, title): (String, String),
         platforms: Vec<Platform>,

@@ -128,9 +128,9 @@ mod tests {
             let head: PlatformTables = toml::from_str(text).unwrap();
             check(&head.platform, &head.driver).unwrap_err().to_string()
         };
-        let platform = |name: &str, more: &str| {
+        let platform = |name: &str, keys: &str| {
             let chip = format!("[[platform.chip]]\nname = \"{name}\"\ntitle = \"a chip\"\n");
-            format!("[[platform]]\nname = \"{name}\"\ntitle = \"a platform\"\n{more}\n{chip}")
+            format!("[[platform]]\nname = \"{name}\"\ntitle = \"a platform\"\n{keys}\n{chip}")
         };
         let twice = platform("a", "midr = [0x410fd4f0]") + &platform("b", "midr = [0x410fd4f0]");
         assert_eq!(

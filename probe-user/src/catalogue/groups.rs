@@ -309,10 +309,11 @@ impl Metric {
         }
         if sockets.len() > 2 {
             for group in &mut groups {
-                let apart = self.by_socket(group, &sockets);
-                if let Some(apart) = apart.filter(|apart| event::parse(&apart.text(), pmus).is_ok())
+                let by_socket = self.by_socket(group, &sockets);
+                if let Some(by_socket) =
+                    by_socket.filter(|it| event::parse(&it.text(), pmus).is_ok())
                 {
-                    *group = apart;
+                    *group = by_socket;
                 }
             }
         }
@@ -322,8 +323,8 @@ impl Metric {
     /// The group with an event for each other socket, instead of one event for all of them.
     fn by_socket(&self, group: &CounterGroup, sockets: &BTreeSet<u32>) -> Option<CounterGroup> {
         let event = self.from_each_socket.as_ref()?;
-        let all = |(name, _): &&(String, String)| Some(name) != self.from_sockets.as_ref();
-        let mut events: Vec<_> = group.events.iter().filter(all).cloned().collect();
+        let not_summed = |(name, _): &&(String, String)| Some(name) != self.from_sockets.as_ref();
+        let mut events: Vec<_> = group.events.iter().filter(not_summed).cloned().collect();
         let others = sockets
             .iter()
             .filter(|socket| group.place.socket != Some(**socket));
@@ -337,8 +338,8 @@ impl Metric {
                 self.perf(event, &group.pmu, &place),
             ));
         }
-        let other = self.other_memory.iter();
-        events.extend(other.map(|it| (it.clone(), self.perf(it, &group.pmu, &group.place))));
+        let other_memory = self.other_memory.iter();
+        events.extend(other_memory.map(|it| (it.clone(), self.perf(it, &group.pmu, &group.place))));
         Some(CounterGroup {
             events,
             ..group.clone()
@@ -354,8 +355,8 @@ impl Metric {
             filter => place.filters.get(filter).map(|value| format!("{value:#x}")),
         };
         let mut text = template::fill(&self.pmu.events[event].perf, value);
-        let more = place.filters.iter();
-        for (name, value) in more.filter(|(name, _)| !self.pmu.defaults.contains_key(*name)) {
+        let filters = place.filters.iter();
+        for (name, value) in filters.filter(|(name, _)| !self.pmu.defaults.contains_key(*name)) {
             let end = text.trim_end_matches('/').len();
             text.insert_str(end, &format!(",{name}={value:#x}"));
         }

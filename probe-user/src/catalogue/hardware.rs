@@ -27,10 +27,10 @@ impl Hardware {
     #[must_use]
     pub fn profile(&self) -> Option<&'static ProfileSpec> {
         let profiles = &self.platform.spec().agent;
-        let on = |sockets| profiles.iter().find(|it| it.sockets == sockets);
+        let profile_for = |sockets| profiles.iter().find(|it| it.sockets == sockets);
         self.sockets
-            .and_then(|sockets| on(Some(sockets)))
-            .or_else(|| on(None))
+            .and_then(|sockets| profile_for(Some(sockets)))
+            .or_else(|| profile_for(None))
     }
 
     /// The hardware of a chip, with the GPUs per socket that its name implies.

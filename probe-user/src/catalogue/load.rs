@@ -77,7 +77,7 @@ fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), Catalo
     Ok(())
 }
 
-/// For [`load`]: the first problem is an error.
+/// A `refuse` for [`load`]: the first problem is an error.
 pub(super) fn first(
     name: String,
     _: String,
@@ -87,7 +87,7 @@ pub(super) fn first(
     Err(Problem::Metric { name, problem })
 }
 
-/// Loads a file. `refuse` gets the name, title and group of a metric that something is wrong with.
+/// Loads a file. `refuse` gets the name, title, group and problem of each invalid metric.
 pub(super) fn load(
     catalogue: &Catalogue,
     file: file::File,
@@ -313,8 +313,8 @@ fn load_metric(
     Ok(metric)
 }
 
-/// The one PMU of all events of the formula: it is in the family, or in that of a metric that the
-/// formula names.
+/// The one PMU of all events of the formula: it is in the family, or in the family of a metric that
+/// the formula names.
 fn pmu_of(
     formula: &Formula,
     family: &Family,

@@ -109,11 +109,12 @@ pub enum Apportion {
     CpuWriteSource,
     /// The traffic of a device, for its owner.
     Device,
-    /// As [`Self::Device`]; reads of memory by block devices also by the data written to them.
+    /// As [`Self::Device`]; a block device's reads of memory also by the data written to it.
     DeviceRead,
-    /// As [`Self::Device`]; writes to memory by block devices also by the data read from them.
+    /// As [`Self::Device`]; a block device's writes to memory also by the data read from it.
     DeviceWrite,
-    /// As [`Self::Device`]; reads and writes by block devices also by both.
+    /// As [`Self::Device`]; a block device's reads and writes also by the data written to it and
+    /// read from it.
     DeviceBoth,
     /// Not divided.
     #[default]
@@ -126,7 +127,7 @@ impl Apportion {
         *self == Self::None
     }
 
-    /// The traffic that its shares need weights of; `None` if they use no weights.
+    /// The traffic for which its shares need weights; `None` if they use no weights.
     #[must_use]
     pub fn needs(self) -> Option<MemoryTraffic> {
         match self {
@@ -221,17 +222,16 @@ pub struct Metric {
     pub from_each_socket: Option<String>,
     /// Chips on which these events also count what CPUs send to other memory.
     pub not_shared_on: Vec<Chip>,
-    /// The event that counts, at the destination, what its other memory gets from any CPU: an upper
-    /// bound of what these CPUs sent there. It is opened with [`Self::from_each_socket`]. Without
-    /// it, the chips of [`Self::not_shared_on`] have no shares.
+    /// The event that counts, at the destination, the traffic of all CPUs with the socket's other
+    /// memory: an upper bound of the part of any socket's CPUs. It is opened with
+    /// [`Self::from_each_socket`]. Without it, the chips of [`Self::not_shared_on`] have no shares.
     pub other_memory: Option<String>,
     /// The devices' part of the formula's count: events of another PMU of the family, each with
     /// that PMU. Their counts are summed.
     pub io: Vec<(Arc<PmuSpec>, String)>,
     /// The largest value that a share can have.
     pub bound: Option<f64>,
-    /// When a value deserves attention: a formula over the values of metrics, by name, which is
-    /// then not 0.
+    /// A formula over the values of metrics, by name. It is not 0 when a value deserves attention.
     pub threshold: Option<Formula>,
     /// The configuration that the formula is stated for.
     pub requires: Option<Requirement>,

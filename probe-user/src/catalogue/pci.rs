@@ -70,7 +70,7 @@ impl Accelerator {
 }
 
 impl StackSpec {
-    /// The accelerator of these ids.
+    /// The accelerator with these ids.
     #[must_use]
     pub fn accelerator(&self, vendor: u16, device: u16) -> Option<&Accelerator> {
         let mut all = self.accelerators.iter();
@@ -112,20 +112,22 @@ impl Catalogue {
     /// empty if any GPU may be.
     #[must_use]
     pub fn linked_gpus(&self, pmu: &str) -> Vec<u16> {
-        let has = |family: &&Arc<Family>| {
+        let counts_devices = |family: &&Arc<Family>| {
             let mut specs = family.pmus.iter();
             specs.any(|spec| spec.devices.is_some() && spec.pattern.instance(pmu).is_some())
         };
         let families = self.families();
-        let platforms = families.filter(has).flat_map(|family| &family.platforms);
+        let platforms = families
+            .filter(counts_devices)
+            .flat_map(|family| &family.platforms);
         let gpus = platforms.filter_map(|platform| platform.spec().gpus.as_ref());
         let ids = gpus.flat_map(|gpus| &gpus.devices);
         ids.filter_map(|id| u16::try_from(*id).ok()).collect()
     }
 
     /// How to find the devices that a PMU counts, and the numbers in its name; `None` if it counts
-    /// no devices. Stacks are included only on the platforms of the family: others have other
-    /// parts.
+    /// no devices. A stack is included only on the platforms of its family, since its parts differ
+    /// on others.
     #[must_use]
     pub fn devices_of(&self, pmu: &str, on: Platform) -> Option<(DeviceSpec, Instance)> {
         let with_family = |family| move |spec| (family, spec);

@@ -54,7 +54,7 @@ impl<'a> References<'a> {
         open: &mut Vec<String>,
         pmus: &mut Vec<Arc<PmuSpec>>,
     ) -> Result<String, MetricProblem> {
-        let mut found = BTreeMap::new();
+        let mut formulas = BTreeMap::new();
         for name in Formula::parse(text)?.events() {
             let mut own_pmus = self.family.pmus.iter();
             if own_pmus.any(|pmu| pmu.events.contains_key(name)) {
@@ -66,14 +66,14 @@ impl<'a> References<'a> {
             }
             if let Some(text) = self.own.get(name.as_str()) {
                 open.push(name.clone());
-                found.insert(name.clone(), self.expanded_text(text, open, pmus)?);
+                formulas.insert(name.clone(), self.expanded_text(text, open, pmus)?);
                 open.pop();
             } else if let Some(metric) = self.metric_of_other_file(name)? {
-                found.insert(name.clone(), metric.formula.text().to_owned());
+                formulas.insert(name.clone(), metric.formula.text().to_owned());
                 pmus.push(Arc::clone(&metric.pmu));
             }
         }
-        let text = replace_names(text, &found);
+        let text = replace_names(text, &formulas);
         // Checks the length at each step: metrics that name others twice grow exponentially.
         Formula::parse(&text)?;
         Ok(text)
@@ -109,8 +109,10 @@ fn replace_names(text: &str, by: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let of_name = rest.starts_with(is_name);
-        let end = rest.find(|c| is_name(c) != of_name).unwrap_or(rest.len());
+        let is_in_name = rest.starts_with(is_name);
+        let end = rest
+            .find(|c| is_name(c) != is_in_name)
+            .unwrap_or(rest.len());
         let (piece, behind) = rest.split_at(end);
         match by.get(piece) {
             Some(formula) => {

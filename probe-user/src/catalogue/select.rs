@@ -11,7 +11,7 @@ use super::{
 use crate::event::Nearest;
 
 impl Metric {
-    /// Whether that is its name or one of its aliases.
+    /// Whether `name` is its name or one of its aliases.
     #[must_use]
     pub fn answers_to(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
@@ -30,8 +30,8 @@ impl Family {
 }
 
 impl Catalogue {
-    /// The metrics of a machine: those of all families that apply, except those of a fallback
-    /// family that another family has under the same name.
+    /// The metrics of a machine: those of all families that apply, except metrics of a fallback
+    /// family whose name is also in another family.
     #[must_use]
     pub fn on(&self, machine: &Hardware) -> Vec<&Metric> {
         let here: Vec<&Metric> = self
@@ -58,7 +58,7 @@ impl Catalogue {
         let here = self.on(machine);
         let mut selected: Vec<&Metric> = Vec::new();
         for word in list.split(',').map(str::trim) {
-            let found: Vec<&Metric> = match word.strip_prefix("group:") {
+            let matching: Vec<&Metric> = match word.strip_prefix("group:") {
                 None if word.is_empty() => return Err(SelectError::Empty),
                 None if word == "all" => here.clone(),
                 None => vec![self.find_metric(word, &here, machine)?],
@@ -80,7 +80,7 @@ impl Catalogue {
                     members
                 }
             };
-            for metric in found {
+            for metric in matching {
                 if !selected.iter().any(|other| std::ptr::eq(*other, metric)) {
                     selected.push(metric);
                 }

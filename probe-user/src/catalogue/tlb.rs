@@ -52,7 +52,7 @@ const LEVELS: u32 = 4;
 /// plus the data. Larger pages need fewer levels. In a virtual machine each level may need a walk
 /// of the host's table. After John `McCalpin`, "What good are Large Pages?".
 ///
-/// None for a page that such a table cannot have.
+/// None for a page size that such a table cannot have.
 #[must_use]
 pub fn walk_trips(page: u64) -> Option<u32> {
     let bits = page.checked_ilog2().filter(|_| page.is_power_of_two())?;
@@ -79,9 +79,12 @@ mod tests {
         assert_eq!(reach(2 * MIB), Some(64 * MIB));
         assert_eq!(reach(64 * KIB), None);
         // The level 2 TLB of Knights Corner: 64 x 2 MiB, not 64 x 4 KiB.
-        let of = |page, entries| TlbEntries { page, entries }.reach();
-        assert_eq!((of(2 * MIB, 64), of(4 * KIB, 64)), (128 * MIB, 256 * KIB));
-        assert_eq!(of(u64::MAX, 2), u64::MAX);
+        let reach_of = |page, entries| TlbEntries { page, entries }.reach();
+        assert_eq!(
+            (reach_of(2 * MIB, 64), reach_of(4 * KIB, 64)),
+            (128 * MIB, 256 * KIB)
+        );
+        assert_eq!(reach_of(u64::MAX, 2), u64::MAX);
     }
 
     #[test]
@@ -96,10 +99,10 @@ mod tests {
     #[test]
     fn every_table_names_its_source_and_has_small_pages_first() {
         let specs = Platform::all().iter().map(|platform| platform.spec());
-        let mut found = 0;
+        let mut tables = 0;
         for spec in specs {
             let Some(tlb) = &spec.tlb else { continue };
-            found += 1;
+            tables += 1;
             assert!(tlb.source.len() > 20, "{}", spec.name);
             let pages: Vec<u64> = tlb.entries.iter().map(|it| it.page).collect();
             assert!(pages.is_sorted() && pages.len() >= 2, "{}", spec.name);
@@ -108,6 +111,6 @@ mod tests {
             let reaches: Vec<u64> = tlb.entries.iter().map(|it| it.reach()).collect();
             assert!(reaches.is_sorted(), "{}: {reaches:?}", spec.name);
         }
-        assert!(found >= 7, "{found}");
+        assert!(tables >= 7, "{tables}");
     }
 }

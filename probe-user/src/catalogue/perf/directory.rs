@@ -31,7 +31,7 @@ pub(super) struct Directory {
     pub(super) path: PathBuf,
     /// Events and metrics, with the name of the file.
     pub(super) entries: Vec<(String, Entry)>,
-    /// Those of the architecture, to which `ArchStdEvent` refers.
+    /// Entries for the whole architecture, to which `ArchStdEvent` refers.
     pub(super) standard: Vec<Entry>,
 }
 
@@ -128,7 +128,7 @@ fn json_in(path: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     Ok(files)
 }
 
-/// Those in it, and in its `events` and `metrics` (intel/perfmon).
+/// The JSON files in a directory, and in its `events` and `metrics` (intel/perfmon).
 fn json_below(path: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     let mut files = json_in(path)?;
     for below in ["events", "metrics"] {

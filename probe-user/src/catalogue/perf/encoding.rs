@@ -114,7 +114,7 @@ pub(super) fn written(terms: &[(String, u64)]) -> String {
     terms.join(",")
 }
 
-/// The key of the PMU that the files call by this unit.
+/// The key of the PMU that the files call `unit`.
 pub(super) fn key(unit: &str) -> String {
     match unit {
         "cpu_core" | "core" => CORE.to_owned(),

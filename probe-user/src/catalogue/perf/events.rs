@@ -19,8 +19,8 @@ const GENERIC: [&str; 9] = [
     "bus-cycles",
 ];
 
-/// The pseudo-events of Intel's top-down, each with the ordinary events that count the same. Each
-/// read of a pseudo-event stops the PMU.
+/// The pseudo-events of Intel's top-down, each with the ordinary events that count the same. These
+/// are preferred, since each read of a pseudo-event stops the PMU.
 const TOPDOWN: [(&str, &[&str]); 8] = [
     ("slots", &["topdown.slots_p"]),
     ("topdown.slots", &["topdown.slots_p"]),
@@ -120,7 +120,7 @@ impl Events {
                 return Err(format!("{name} is no event and no metric of the directory"));
             }
         };
-        Ok(of_core(id, perf))
+        Ok(core_event(id, perf))
     }
 
     fn with_terms(
@@ -161,9 +161,9 @@ impl Events {
         Ok(self.found(id, event, perf))
     }
 
-    /// An event of a PMU that is written out: one of the files' PMUs, or of another.
+    /// An event that is written out with its PMU: one of the files' PMUs, or another.
     fn elsewhere(&self, id: &str, pmu: &str) -> Found {
-        let is_of = |key: &&String| {
+        let is_pmu = |key: &&String| {
             let parsed = Pattern::parse(&pattern(key));
             parsed.is_ok_and(|pattern| {
                 // perf's names of PMUs may lack the prefix.
@@ -174,14 +174,14 @@ impl Events {
             })
         };
         let mut keys = self.by_name.values().map(|event| &event.pmu);
-        let key = keys.find(is_of).cloned();
+        let key = keys.find(is_pmu).cloned();
         let perf = match pmu {
             "cpu" => id.replacen("cpu", "{pmu}", 1),
             _ => id.to_owned(),
         };
         Found {
             pmu: key.unwrap_or_else(|| CORE.to_owned()),
-            ..of_core(id, perf)
+            ..core_event(id, perf)
         }
     }
 
@@ -200,7 +200,7 @@ impl Events {
     }
 }
 
-fn of_core(id: &str, perf: String) -> Found {
+fn core_event(id: &str, perf: String) -> Found {
     Found {
         pmu: CORE.to_owned(),
         spec: spec(id, perf),

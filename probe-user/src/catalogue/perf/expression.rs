@@ -76,11 +76,11 @@ impl<'a> Parser<'a> {
 
     fn take(&mut self, sign: &str) -> bool {
         self.space();
-        let found = self.rest().starts_with(sign);
-        if found {
+        let is_next = self.rest().starts_with(sign);
+        if is_next {
             self.at += sign.len();
         }
-        found
+        is_next
     }
 
     fn expect(&mut self, sign: &str) -> Result<(), String> {
@@ -93,11 +93,11 @@ impl<'a> Parser<'a> {
     /// Takes the word if it is the whole next symbol.
     fn keyword(&mut self, word: &str) -> bool {
         self.space();
-        let found = symbol(self.rest()) == word;
-        if found {
+        let is_next = symbol(self.rest()) == word;
+        if is_next {
             self.at += word.len();
         }
-        found
+        is_next
     }
 
     /// `a if b else c if d else e`: collected in a loop, folded from the right.

@@ -18,25 +18,25 @@ pub(super) fn paths(text: &str, processor: &Processor) -> Vec<String> {
         };
         let path = path.trim().trim_start_matches('/').to_owned();
         let safe = !path.is_empty() && path.split('/').all(|part| part != "..");
-        if safe && !paths.contains(&path) && is_of(cpu.trim(), processor) {
+        if safe && !paths.contains(&path) && is_for(cpu.trim(), processor) {
             paths.push(path);
         }
     }
     paths
 }
 
-fn is_of(cpu: &str, processor: &Processor) -> bool {
+fn is_for(cpu: &str, processor: &Processor) -> bool {
     match cpu.strip_prefix("0x") {
         Some(midr) => u64::from_str_radix(midr, 16).is_ok_and(|midr| processor.is_part(midr)),
         None => processor.names().iter().any(|name| matches(cpu, name)),
     }
 }
 
-/// Whether the whole name matches the expression. One that is no expression, or a large one,
-/// matches nothing.
+/// Whether the whole name matches the expression. An invalid or too large expression matches
+/// nothing.
 pub(super) fn matches(expression: &str, name: &str) -> bool {
-    let whole = RegexBuilder::new(&format!("^(?:{expression})$"))
+    let regex = RegexBuilder::new(&format!("^(?:{expression})$"))
         .size_limit(MAX_SIZE)
         .build();
-    whole.is_ok_and(|whole| whole.is_match(name))
+    regex.is_ok_and(|regex| regex.is_match(name))
 }

@@ -4,7 +4,7 @@
 //! 1. `directory` reads the files of the CPU's model, which `mapfile` chooses;
 //! 2. `encoding` and `metrics` read their entries, `expression` parses to the tree of `node`;
 //! 3. `resolve` replaces the names of an expression, with the events that `events` finds;
-//! 4. `threshold` writes when a value is marked, over other metrics;
+//! 4. `threshold` writes the condition, over values of metrics, under which a value is marked;
 //! 5. [`translate`] makes a catalogue file of all that, and lists what it refused.
 //!
 //! What perf can express and the catalogue cannot is refused with the reason, metric by metric.

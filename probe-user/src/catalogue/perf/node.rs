@@ -38,7 +38,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    /// Its sign in the catalogue's formulas, and its precedence; logic has none there.
+    /// Its sign in the catalogue's formulas, and its precedence; comparisons and logic have none.
     fn sign(self) -> Option<(&'static str, u8)> {
         match self {
             Self::Add => Some(("+", 1)),
@@ -66,20 +66,20 @@ impl Operator {
         reason = "`==` of an expression compares what was computed"
     )]
     fn apply(self, a: f64, b: f64) -> Option<f64> {
-        let truth = |it: bool| f64::from(u8::from(it));
+        let number = |it: bool| f64::from(u8::from(it));
         let value = match self {
             Self::Add => a + b,
             Self::Subtract => a - b,
             Self::Multiply => a * b,
             Self::Divide => a / b,
-            Self::Less => truth(a < b),
-            Self::LessOrEqual => truth(a <= b),
-            Self::Greater => truth(a > b),
-            Self::GreaterOrEqual => truth(a >= b),
-            Self::Equal => truth(a == b),
-            Self::And => truth(a != 0.0 && b != 0.0),
-            Self::Or => truth(a != 0.0 || b != 0.0),
-            Self::Xor => truth((a != 0.0) != (b != 0.0)),
+            Self::Less => number(a < b),
+            Self::LessOrEqual => number(a <= b),
+            Self::Greater => number(a > b),
+            Self::GreaterOrEqual => number(a >= b),
+            Self::Equal => number(a == b),
+            Self::And => number(a != 0.0 && b != 0.0),
+            Self::Or => number(a != 0.0 || b != 0.0),
+            Self::Xor => number((a != 0.0) != (b != 0.0)),
         };
         value.is_finite().then_some(value)
     }
@@ -173,25 +173,25 @@ impl Text {
                     out.value(b, own + 1);
                 }),
                 (Operator::And, None) => self.parenthesised(2 < outer, |out| {
-                    out.truth(a);
+                    out.zero_or_one(a);
                     out.push(" * ");
-                    out.truth(b);
+                    out.zero_or_one(b);
                 }),
                 (Operator::Or, None) => {
                     self.push("max(");
-                    self.truth(a);
+                    self.zero_or_one(a);
                     self.push(", ");
-                    self.truth(b);
+                    self.zero_or_one(b);
                     self.push(")");
                 }
                 (Operator::Xor, None) => self.parenthesised(true, |out| {
                     out.push("1 if ");
-                    out.truth(a);
+                    out.zero_or_one(a);
                     out.push(" != ");
-                    out.truth(b);
+                    out.zero_or_one(b);
                     out.push(" else 0");
                 }),
-                (_, None) => self.truth(node),
+                (_, None) => self.zero_or_one(node),
             },
             Node::If(then, condition, otherwise) => self.parenthesised(outer > 0, |out| {
                 out.value(then, 1);
@@ -227,7 +227,7 @@ impl Text {
     }
 
     /// 1 if the condition holds, else 0.
-    fn truth(&mut self, node: &Node) {
+    fn zero_or_one(&mut self, node: &Node) {
         self.push("(1 if ");
         self.condition(node);
         self.push(" else 0)");

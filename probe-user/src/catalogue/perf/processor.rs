@@ -20,7 +20,7 @@ pub struct Processor {
     /// perf's names of an x86 CPU, with its stepping and without.
     names: Vec<String>,
     midr: Vec<u64>,
-    /// Whether it is this machine's: then `midr` has variant and revision.
+    /// Whether it is this machine's CPU. Only then `midr` has variant and revision.
     is_exact: bool,
     /// Whether cores run two threads; `None` if unknown.
     smt: Option<bool>,
@@ -37,8 +37,8 @@ impl Processor {
         }
         let names = machine.cpu_model().map(|cpu| {
             let name = format!("{}-{}-{:X}", cpu.vendor, cpu.family, cpu.model);
-            let with = cpu.stepping.map(|stepping| format!("{name}-{stepping:X}"));
-            std::iter::once(name).chain(with)
+            let with_stepping = cpu.stepping.map(|stepping| format!("{name}-{stepping:X}"));
+            std::iter::once(name).chain(with_stepping)
         });
         let smt = machine.sys("devices/system/cpu/smt/active");
         Self {

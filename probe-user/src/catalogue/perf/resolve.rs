@@ -18,8 +18,8 @@ use crate::{
     formula::{Formula, Implicit},
 };
 
-/// Maximum depth of an expression with those of the metrics that it names: each level is a
-/// recursive call.
+/// Maximum depth of an expression, with the expressions of the metrics that it names. Each level is
+/// a recursive call.
 pub(super) const MAX_DEPTH: usize = 160;
 
 pub(super) fn too_deep() -> String {
@@ -37,9 +37,9 @@ pub(super) struct Resolver<'a> {
     open: Vec<String>,
     /// The PMUs with the events that were found.
     pub(super) pmus: BTreeMap<String, FilePmu>,
-    /// The names in formulas of events, by perf's.
+    /// The name in formulas of each event, by perf's name.
     names: BTreeMap<String, String>,
-    /// Those names in formulas.
+    /// All values of `names`.
     taken: BTreeSet<String>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Resolver<'a> {
             .clone()
             .and_then(|node| self.node(&node, depth));
         self.open.pop();
-        // Whether it is too deep, or in a cycle, depends on where it is named.
+        // An error may depend on where the metric is named: too deep there, or in a cycle.
         if resolved.is_ok() || self.open.is_empty() {
             self.resolved.insert(key, resolved.clone());
         }
@@ -104,7 +104,7 @@ impl<'a> Resolver<'a> {
             Node::Number(number) => Rc::new(Node::Number(*number)),
             Node::Name(name) => return self.name(name, depth),
             Node::Literal(name) => self.literal(name)?,
-            // Without the event, the metric has no value, and says so.
+            // Always 1: without the event, the metric has no value, and the reason names the event.
             Node::HasEvent(_) => Rc::new(Node::Number(1.0)),
             Node::IsCpu(id) => {
                 let midr = number(id).ok_or_else(|| format!("{id} is no MIDR of a CPU"))?;
@@ -126,7 +126,7 @@ impl<'a> Resolver<'a> {
             }
             Node::If(then, condition, otherwise) => {
                 let condition = each(self, condition)?;
-                // The branch that is not taken may name what is not here.
+                // The branch that is not taken may name events that do not exist here.
                 match &*condition {
                     Node::Number(0.0) => each(self, otherwise)?,
                     Node::Number(_) => each(self, then)?,
@@ -140,15 +140,15 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The operation. Counts are sums over all sockets or of one: `source_count(X) *
-    /// #num_packages`, perf's number of units that were added up, is the quantity `num_units`.
+    /// The operation. `source_count(X) * #num_packages` is perf's number of units whose counts were
+    /// added up. Here this number is `num_units`, also for the counts of one socket.
     fn operation(&self, operator: Operator, a: Rc<Node>, b: Rc<Node>) -> Rc<Node> {
-        let is = |node: &Node, quantity: Implicit| match node {
+        let is_quantity = |node: &Node, quantity: Implicit| match node {
             Node::Name(name) => name == quantity.name(),
             _ => false,
         };
         let (units, sockets) = (Implicit::NumUnits, Implicit::NumSockets);
-        if operator == Operator::Multiply && is(&a, units) && is(&b, sockets) {
+        if operator == Operator::Multiply && is_quantity(&a, units) && is_quantity(&b, sockets) {
             return a;
         }
         binary(operator, a, b)
@@ -178,14 +178,14 @@ impl<'a> Resolver<'a> {
                 quantity(Implicit::Seconds),
                 constant(1e3),
             ),
-            // Without persistent memory its events count nothing.
+            // Always 1: without persistent memory, its events count nothing.
             "has_pmem" => constant(1.0),
             _ => return Err(format!("pmuscope does not have perf's #{name}")),
         })
     }
 
     fn name(&mut self, id: &str, depth: usize) -> Result<(Rc<Node>, usize), String> {
-        // In perf's expressions it is in seconds.
+        // In perf's expressions, `duration_time` is in seconds.
         if id == "duration_time" {
             return Ok((Rc::new(Node::Name(Implicit::Seconds.name().to_owned())), 1));
         }
@@ -246,7 +246,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Whether perf's syntax has the event.
+/// Checks that perf's syntax has the event.
 fn check(spec: &EventSpec) -> Result<(), String> {
     let filled = crate::catalogue::template::fill(&spec.perf, |_| Some("0".to_owned()));
     crate::event::check(&filled).map_err(|error| error.to_string())

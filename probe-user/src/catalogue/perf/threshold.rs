@@ -1,4 +1,4 @@
-//! Thresholds of metrics: conditions on the values of metrics under which one is marked.
+//! Thresholds of metrics: conditions, on values of metrics, under which a value is marked.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::formula::MAX_LENGTH;
 
 /// A condition, as a file has it.
 pub(super) struct Threshold {
-    /// In the file's words.
+    /// As written in the file.
     pub(super) text: String,
     /// Over names of metrics, or why it cannot be parsed.
     pub(super) expression: Result<Rc<Node>, String>,
@@ -43,7 +43,8 @@ impl Threshold {
     }
 }
 
-/// What the metrics' names in thresholds stand for: their names here, in perf's unit.
+/// The nodes that names of metrics in thresholds stand for: the metrics' names here, divided by the
+/// scale, since perf's thresholds are in perf's unit.
 pub(super) fn names(metrics: &[JsonMetric], named: &[String]) -> Names {
     let names = metrics.iter().zip(named).flat_map(|(metric, name)| {
         let name = Rc::new(Node::Name(name.clone()));
@@ -55,7 +56,8 @@ pub(super) fn names(metrics: &[JsonMetric], named: &[String]) -> Names {
     names.collect()
 }
 
-/// The metric's threshold over metrics; None if it has none that can be written so.
+/// The metric's threshold as a formula over metrics; None if it has none, or none that can be
+/// written as a formula.
 pub(super) fn formula_of(metric: &JsonMetric, names: &Names) -> Option<String> {
     let expression = metric.threshold.as_ref()?.expression.as_ref().ok()?;
     let named = with_names(expression, names, 0).ok()?;

@@ -53,8 +53,7 @@ fn units_of_a_socket_are_added_up() {
     let depth = metric("intel-spr", "io_read_tor_depth");
     let latency = metric("intel-spr", "io_read_tor_latency");
     let mut counts = MetricCounts::for_uncore();
-    // Two CHAs, 10 cycles each in 5 ns; 5 pending on one and 1 on the other. The second ran for
-    // half of the time only: it is scaled to the time of the first.
+    // Two CHAs with 10 and 5 cycles in 5 ns: 5 requests are pending on the first, 1 on the second.
     for (occupancy, inserts, cycles, running) in [(50, 10, 10, 5), (5, 1, 5, 5)] {
         counts.add("UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR", occupancy, 5, running);
         counts.add("UNC_CHA_TOR_INSERTS.IO_PCIRDCUR", inserts, 5, running);
@@ -65,6 +64,7 @@ fn units_of_a_socket_are_added_up() {
     assert_eq!(value(depth), 55.0 / 15.0);
     // 55 / 11 = 5 cycles; a CHA has 7.5 cycles in 5 ns.
     assert!((value(latency) - 5.0 / 1.5).abs() < 1e-12);
+    // The second unit ran for half of the time: it is scaled to the time of the first.
     let mut unequal = MetricCounts::for_uncore();
     unequal.add("UNC_M_CAS_COUNT.RD", 100, 1_000, 1_000);
     unequal.add("UNC_M_CAS_COUNT.RD", 50, 1_000, 500);
@@ -127,7 +127,7 @@ fn utilisation_divides_by_the_ports_selected() {
 }
 
 #[test]
-fn a_share_above_its_bound_says_so_and_is_none_of_few_counts() {
+fn a_share_above_its_bound_is_marked_or_refused() {
     let machine = Hardware::of_chip(Chip::named("emerald-rapids").unwrap());
     let metric = metric(
         "intel-spr",

@@ -74,7 +74,7 @@ fn every_metric_of_the_documents_is_there() {
 
 /// The metrics beyond the documents' lists.
 #[test]
-fn beyond_the_documents() {
+fn metrics_beyond_the_documents_exist() {
     for (family, names) in [
         (
             "neoverse-v2",
@@ -143,8 +143,8 @@ fn arms_formulas_have_names_of_their_own() {
     }
 }
 
-/// The machine of `tests/fixtures/sysfs` with the PMUs of a platform. No Sandy Bridge exists: its
-/// core PMU has the format terms of `spr`.
+/// The machine of `tests/fixtures/sysfs` with the PMUs of a platform. There is none of a Sandy
+/// Bridge, whose core PMU has the format terms of `spr`.
 fn tree(platform: Platform) -> String {
     let spec = platform.spec();
     let own = fixture(&format!("sysfs/{}.txt", spec.name)).exists();
@@ -163,7 +163,7 @@ fn every_event_resolves_on_its_platform() {
         for platform in &metric.family.platforms {
             let pmus = pmus(&tree(*platform));
             if metric.pmu.key == "spe" {
-                // No fixture tree has one; the VM guests do.
+                // No fixture tree has SPE; the VM guests have it.
                 continue;
             }
             let groups = metric
@@ -173,8 +173,8 @@ fn every_event_resolves_on_its_platform() {
                 assert!(!group.text().contains("{}"), "{}", metric.name);
                 assert_eq!(group.events.len(), metric.events().len());
                 for (event, perf) in &group.events {
-                    let left = perf.contains('{') || perf.contains('}');
-                    assert!(!left, "{event}: {perf}");
+                    let has_placeholder = perf.contains('{') || perf.contains('}');
+                    assert!(!has_placeholder, "{event}: {perf}");
                     opened.insert((metric.family.name.clone(), event.clone()));
                 }
             }

@@ -27,7 +27,7 @@ fn all_events_of_a_ratio_are_one_group() {
         texts("intel-spr", "l2_miss_latency", "spr"),
         ["{cpu/event=0x20,umask=0x01/,cpu/event=0x21,umask=0x01/,cpu/event=0x3c,umask=0x00/}"]
     );
-    // No group needs more counters than its PMU has, less one for others.
+    // Each group leaves at least one counter of its PMU to other users.
     for metric in CATALOGUE.metrics() {
         if let Some(counters) = metric.pmu.counters {
             let events = metric.events();
@@ -121,7 +121,7 @@ fn root_complexes_are_devices_of_their_socket() {
         rc.place.to_string(),
         "nvidia_pcie_pmu_1_rc_3 src_rp_mask=0xff"
     );
-    // The names of Grace's PMUs begin alike.
+    // The names of Grace's PMUs begin alike, but do not match.
     let grace = metric("nvidia-grace-pcie", "pcie_frequency")
         .groups(&pmus("vera"), &MetricSettings::default());
     assert!(matches!(grace, Err(Unavailable::NoPmu(_))));
@@ -164,7 +164,7 @@ fn missing_parts_are_reported() {
 }
 
 #[test]
-fn constraints_are_data() {
+fn events_have_the_counters_that_can_count_them() {
     let catalogue: &Catalogue = &CATALOGUE;
     let event = |pmu: &str, name: &str| {
         let families = catalogue.families();
@@ -262,11 +262,13 @@ fn a_link_to_a_cpu_counts_reads_only() {
         ],
     );
     let pmus = crate::machine::Pmus::read(dir.path()).unwrap();
-    let of =
+    let groups_of =
         |name: &str| metric("tegra410-nvlink-c2c", name).groups(&pmus, &MetricSettings::default());
-    of("nvlink_c2c_in_read_latency").unwrap();
+    groups_of("nvlink_c2c_in_read_latency").unwrap();
     assert_eq!(
-        of("nvlink_c2c_in_write_latency").unwrap_err().to_string(),
+        groups_of("nvlink_c2c_in_write_latency")
+            .unwrap_err()
+            .to_string(),
         "the peer of nvidia_nvlink_c2c_pmu_0 is another CPU: the hardware counts only reads on \
          such a link"
     );

@@ -77,7 +77,7 @@ fn a_fused_multiply_add_counts_two() {
 }
 
 #[test]
-fn the_stall_slot_halves_are_warned_of() {
+fn help_warns_of_the_stall_slot_halves() {
     says(
         "neoverse-v2",
         |name| {
@@ -108,7 +108,7 @@ fn hits_are_of_any_cache_and_of_local_requests() {
 }
 
 #[test]
-fn parts_follow_the_lanes() {
+fn iio_parts_follow_the_pcie_lanes() {
     says(
         "intel-spr",
         |name| name.starts_with("io_inbound") || name.starts_with("io_outbound"),
@@ -232,21 +232,21 @@ fn kinds_and_units_fit() {
     }
 }
 
-/// The pages have the same data; `cargo xtask docs` writes them.
+/// `cargo xtask docs` writes the pages from the catalogue.
 #[test]
-fn the_pages_are_what_the_catalogue_gives() {
+fn the_pages_match_the_catalogue() {
     let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference"));
     let pages = pages(&CATALOGUE);
     let mut all = String::new();
     for page in &pages {
         let path = docs.join(&page.path);
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
-            found == page.text,
+            text == page.text,
             "{} has drifted: run `cargo xtask docs`",
             path.display()
         );
-        all.push_str(&found);
+        all.push_str(&text);
     }
     for metric in CATALOGUE.metrics() {
         assert!(all.contains(metric.formula.text()), "{}", metric.name);

@@ -37,7 +37,7 @@ impl Sysfs {
 
     fn machine(&self) -> Hardware {
         let sys = self.0.path().to_owned();
-        // Without its own procfs it would read this host's.
+        // With the default procfs, it would read this host's.
         Hardware::detect(&Machine::at(Roots {
             sys,
             proc: "/nonexistent".into(),
@@ -47,13 +47,13 @@ impl Sysfs {
 }
 
 /// The PMUs of every Grace, whether its chip uses them or not.
-const ONE: [&str; 4] = [
+const ONE_SOCKET: [&str; 4] = [
     "nvidia_scf_pmu_0",
     "nvidia_nvlink_c2c1_pmu_0",
     "nvidia_cnvlink_pmu_0",
     "armv8_pmuv3_0",
 ];
-const TWO: [&str; 3] = [
+const TWO_SOCKETS: [&str; 3] = [
     "nvidia_scf_pmu_0",
     "nvidia_scf_pmu_1",
     "nvidia_nvlink_c2c1_pmu_0",
@@ -63,25 +63,25 @@ const TWO: [&str; 3] = [
 fn sockets_and_gpus_identify_the_chip() {
     let nic = |tree: Sysfs| tree.pci("0000:01:00.0", "0x15b3", "0x1021", "0x020000");
     let chip = |tree: &Sysfs| (tree.machine().chip, tree.machine().gpus_per_socket);
-    let superchip = nic(Sysfs::new().pmus(&TWO));
+    let superchip = nic(Sysfs::new().pmus(&TWO_SOCKETS));
     assert_eq!(
         chip(&superchip),
         (Some(Chip::named("grace-cpu-superchip").unwrap()), Some(0))
     );
-    let hopper = nic(Sysfs::new().pmus(&ONE)).gh200("0009:01:00.0");
+    let hopper = nic(Sysfs::new().pmus(&ONE_SOCKET)).gh200("0009:01:00.0");
     assert_eq!(
         chip(&hopper),
         (Some(Chip::named("grace-hopper").unwrap()), Some(1))
     );
     let multi = Sysfs::new()
-        .pmus(&TWO)
+        .pmus(&TWO_SOCKETS)
         .gh200("0009:01:00.0")
         .gh200("0019:01:00.0");
     assert_eq!(
         chip(&multi),
         (Some(Chip::named("grace-hopper-multi").unwrap()), Some(1))
     );
-    let uneven = Sysfs::new().pmus(&TWO).gh200("0009:01:00.0");
+    let uneven = Sysfs::new().pmus(&TWO_SOCKETS).gh200("0009:01:00.0");
     assert_eq!(
         chip(&uneven),
         (Some(Chip::named("grace-hopper-multi").unwrap()), None)
@@ -91,13 +91,13 @@ fn sockets_and_gpus_identify_the_chip() {
 #[test]
 fn unknown_values_are_not_guessed() {
     for tree in [
-        Sysfs::new().pmus(&ONE),
+        Sysfs::new().pmus(&ONE_SOCKET),
         // Some other NVIDIA GPU: on PCIe or on NVLink-C2C.
         Sysfs::new()
-            .pmus(&ONE)
+            .pmus(&ONE_SOCKET)
             .pci("0009:01:00.0", "0x10de", "0x2941", "0x030200"),
         Sysfs::new()
-            .pmus(&TWO)
+            .pmus(&TWO_SOCKETS)
             .pci("0009:01:00.0", "0x10de", "0x2331", "0x030200"),
     ] {
         let machine = tree.machine();

@@ -39,11 +39,11 @@ fn merged(text: &str) -> Result<Catalogue, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A metric of a user's file; `more` are further lines of it.
-fn metric_text(name: &str, [unit, kind]: [&str; 2], formula: &str, more: &str) -> String {
+/// A metric of a user's file, with further `lines`.
+fn metric_text(name: &str, [unit, kind]: [&str; 2], formula: &str, lines: &str) -> String {
     format!(
         "[[metric]]\nname = \"{name}\"\ntitle = \"Mine\"\nunit = \"{unit}\"\nkind = \"{kind}\"\n\
-         group = \"mine\"\nformula = \"{formula}\"\nsection = \"1\"\n{more}"
+         group = \"mine\"\nformula = \"{formula}\"\nsection = \"1\"\n{lines}"
     )
 }
 

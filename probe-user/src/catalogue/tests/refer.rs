@@ -64,7 +64,7 @@ fn a_formula_may_name_a_metric_of_another_file() {
 }
 
 #[test]
-fn unwritable_output_is_refused_in_a_sentence() {
+fn invalid_references_are_refused_in_a_sentence() {
     let refusal = |metrics: &[(&str, &str)]| merge(metrics).err().unwrap();
     assert_eq!(
         refusal(&[("a", "b + 1"), ("b", "c"), ("c", "a / CYCLES")]),

@@ -24,10 +24,10 @@ CMEM_RD_OUTSTANDING = { perf = "{pmu}/cmem_rd_outstanding/", count = "outstandin
 CMEM_RD_ACCESS = { perf = "{pmu}/cmem_rd_access/", count = "request" }
 "#;
 
-fn file(name: &str, unit: &str, formula: &str, more: &str) -> String {
+fn file(name: &str, unit: &str, formula: &str, lines: &str) -> String {
     format!(
         "{HEAD}\n{}",
-        metric_text(name, [unit, "rate"], formula, more)
+        metric_text(name, [unit, "rate"], formula, lines)
     )
 }
 
@@ -56,7 +56,7 @@ fn line(text: &str) -> usize {
 #[test]
 fn a_refusal_names_the_line() {
     let good = file("good", "GB/s", "CMEM_RD_DATA * 32 / duration_time", "");
-    let bad = |more: &str| format!("{good}\n{more}");
+    let bad = |lines: &str| format!("{good}\n{lines}");
     let last = |text: &str, needle: &str| {
         let at = text.lines().collect::<Vec<_>>();
         at.iter().rposition(|line| line.contains(needle)).unwrap() + 1
@@ -89,7 +89,7 @@ fn a_file_of_the_same_format_adds_metrics() {
     let metric = catalogue.select("my_rd", &machine).unwrap()[0];
     assert_eq!(metric.document, "my notes");
     assert!(metric.help().ends_with("A note."));
-    // The same from a file; and for a file that does not exist.
+    // A file on disk is read, too; one that does not exist is an error.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mine.toml");
     std::fs::write(&path, &text).unwrap();
@@ -108,7 +108,7 @@ fn a_file_of_the_same_format_adds_metrics() {
 /// Clocks are corrected back to the switch, counters are not: the time of counters is
 /// `counter_time`.
 #[test]
-fn a_clock_and_a_counter_are_not_of_one_formula() {
+fn a_formula_cannot_mix_clocks_and_counters() {
     let head = HEAD.replace(
         "[pmu.scf.events]",
         "[pmu.scf.events]\nCLOCK = { perf = \"task-clock\", count = \"ns\" }",
@@ -133,7 +133,7 @@ fn a_clock_and_a_counter_are_not_of_one_formula() {
     for formula in ["CLOCK / duration_time", "CYCLES / counter_time"] {
         merged(&with(formula)).unwrap();
     }
-    // No metric of the catalogue does.
+    // No metric of the catalogue mixes them.
     let is_clock = |metric: &Metric, event: &str| metric.pmu.events[event].count == CountOf::Ns;
     for metric in CATALOGUE.metrics() {
         let events = metric.formula.events();
@@ -267,7 +267,7 @@ fn events_of_two_pmus_are_no_metric() {
 }
 
 #[test]
-fn everything_else_that_can_be_wrong() {
+fn other_mistakes_are_refused() {
     let good = || file("m", "x", "CYCLES", "");
     for (text, says) in [
         (
@@ -393,7 +393,7 @@ fn nothing_of_a_refused_file_is_added() {
     assert_eq!(catalogue.families().count(), CATALOGUE.families().count());
 }
 
-/// Grace's file has it: 79 thousandths.
+/// Grace's file has this bound: 79 thousandths.
 #[test]
 fn counts_of_other_sockets_need_a_bound_on_their_error() {
     let text = file(

@@ -36,7 +36,7 @@ fn names_come_once_in_the_order_of_the_list() {
 }
 
 #[test]
-fn groups_and_all() {
+fn groups_and_all_metrics_can_be_selected() {
     assert_eq!(
         names("group:branch", Chip::named("sapphire-rapids").unwrap()),
         ["branch_miss_ratio", "branch_miss_mpki"]

@@ -10,23 +10,26 @@ use crate::formula::Formula;
 
 type Counts<'a> = [(&'a str, u32)];
 
-fn counts(of: &Counts<'_>) -> MetricCounts {
+fn counts(events: &Counts<'_>) -> MetricCounts {
     let mut counts = MetricCounts::for_cpus(std::time::Duration::from_secs(1));
-    for (event, count) in of {
+    for (event, count) in events {
         counts.add(event, u64::from(*count), 1, 1);
     }
     counts
 }
 
 /// The value of a metric in percent.
-fn percent(chip: &str, name: &str, of: &Counts<'_>) -> f64 {
+fn percent(chip: &str, name: &str, events: &Counts<'_>) -> f64 {
     let machine = Hardware::of_chip(Chip::named(chip).unwrap());
     let metrics = CATALOGUE.select(name, &machine).unwrap();
-    metrics[0].evaluate(&machine, &counts(of)).unwrap().value
+    metrics[0]
+        .evaluate(&machine, &counts(events))
+        .unwrap()
+        .value
 }
 
 /// The value of a formula that names other formulas of a table in brackets.
-fn fraction(table: &[(&str, &str)], name: &str, of: &Counts<'_>) -> f64 {
+fn fraction(table: &[(&str, &str)], name: &str, events: &Counts<'_>) -> f64 {
     let mut text = format!("[{name}]");
     while text.contains('[') {
         for (other, formula) in table {
@@ -34,7 +37,7 @@ fn fraction(table: &[(&str, &str)], name: &str, of: &Counts<'_>) -> f64 {
         }
     }
     let formula = Formula::parse(&text).unwrap();
-    formula.evaluate(&counts(of)).unwrap().value
+    formula.evaluate(&counts(events)).unwrap().value
 }
 
 #[track_caller]
@@ -44,8 +47,8 @@ fn same(percent: f64, fraction: f64, what: &str) {
 }
 
 /// Linux 6.12, tools/perf/pmu-events/arch/x86/{sapphirerapids/spr,emeraldrapids/emr}-metrics.json;
-/// those of Granite Rapids in intel/perfmon @ 6dadedf3aa48 are the same. Each pseudo-event's share
-/// of the four is the ordinary event over the slots.
+/// those of Granite Rapids in intel/perfmon @ 6dadedf3aa48 are the same. A pseudo-event's share of
+/// the four is written as the ordinary event over the slots.
 const SPR: [(&str, &str); 8] = [
     ("retiring", "UOPS_RETIRED.SLOTS / TOPDOWN.SLOTS_P"),
     (
@@ -167,13 +170,14 @@ const ZEN: [(&str, &str); 14] = [
 ];
 
 proptest! {
-    /// Without dropped uops all is as perf's; with them, what the note says.
+    /// Without dropped uops, all values are perf's. Dropped uops add to the frontend, and take from
+    /// bad speculation, as the note says.
     #[test]
     fn sapphire_emerald_and_granite_rapids_agree_with_perf(
-        of in prop::array::uniform6(1_u32..1 << 30),
+        numbers in prop::array::uniform6(1_u32..1 << 30),
         dropped in 0_u32..1 << 20,
     ) {
-        let [retired, bubbles, backend, memory, mispredict, rest] = of;
+        let [retired, bubbles, backend, memory, mispredict, rest] = numbers;
         let slots = (retired >> 2) + (bubbles >> 2) + (backend >> 2) + (rest >> 2) + 1;
         let mut counts = vec![
             ("TOPDOWN.SLOTS_P", slots),
@@ -191,10 +195,10 @@ proptest! {
         }
         counts[6].1 = dropped;
         let share = f64::from(dropped) / f64::from(slots);
-        for (name, more) in [("frontend_bound", share), ("bad_speculation", -share)] {
+        for (name, difference) in [("frontend_bound", share), ("bad_speculation", -share)] {
             let perf = fraction(&SPR, name, &counts);
             let own = percent("sapphire-rapids", name, &counts);
-            same(own, (perf + more).max(0.0), name);
+            same(own, (perf + difference).max(0.0), name);
         }
     }
 
@@ -258,13 +262,13 @@ proptest! {
                 ("EX_NO_RETIRE.NOT_COMPLETE", all),
                 ("EX_NO_RETIRE.LOAD_NOT_COMPLETE", loads),
             ];
-            let of_zen4 = |text: &str| match restart {
+            let for_chip = |text: &str| match restart {
                 "BP_REDIRECTS.RESYNC" => {
                     text.replace("6 *", "8 *").replace("RESYNCS_OR_NC_REDIRECTS", restart)
                 }
                 _ => text.to_owned(),
             };
-            let formulas = ZEN.map(|(name, text)| (name, of_zen4(text)));
+            let formulas = ZEN.map(|(name, text)| (name, for_chip(text)));
             let table: Vec<(&str, &str)> =
                 formulas.iter().map(|(name, text)| (*name, text.as_str())).collect();
             for (name, _) in &ZEN[1..] {
@@ -282,8 +286,8 @@ const LEVEL_1: [&str; 4] = [
 ];
 
 #[track_caller]
-fn sum_is(chip: &str, names: &[&str], of: &Counts<'_>, expected: f64) {
-    let sum: f64 = names.iter().map(|name| percent(chip, name, of)).sum();
+fn sum_is(chip: &str, names: &[&str], events: &Counts<'_>, expected: f64) {
+    let sum: f64 = names.iter().map(|name| percent(chip, name, events)).sum();
     assert!((sum - expected).abs() < 1e-9, "{chip}, {names:?}: {sum}");
 }
 
@@ -311,7 +315,7 @@ fn level_1_adds_up_to_all_slots() {
         );
     }
     sum_is("ice-lake-server", &LEVEL_1, &intel, 100.0);
-    // The backend has 2 points more, for 24 clears, and bad speculation as many less.
+    // For 24 clears, the backend has 2 points more, and bad speculation has 2 points less.
     assert_eq!(percent("ice-lake-server", "backend_bound", &intel), 37.0);
     let amd = [
         ("LS_NOT_HALTED_CYC", 1_000),
@@ -341,7 +345,7 @@ fn bad_speculation_is_never_negative_on_intel() {
 
 /// The same names for the same shares, so that pages, dashboards and rules serve all machines.
 #[test]
-fn every_machine_answers_the_same_question() {
+fn every_machine_has_level_1_or_stalled_cycles() {
     for chip in Chip::all().iter().filter(|chip| {
         let name = chip.to_string();
         !["sandy-bridge", "other"].contains(&name.as_str())

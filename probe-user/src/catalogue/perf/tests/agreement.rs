@@ -1,5 +1,5 @@
-//! Metrics of ours and of perf's files that mean the same have one value with the same counts. An
-//! event is the same if its encoding is, not its name.
+//! Our metrics and perf's that mean the same have the same value for the same counts. Events are
+//! identified by their encodings, not by their names.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use crate::{
     formula::{Absent, EventCount, Implicit, Input},
 };
 
-/// perf's names of metrics of ours. Where perf's name is also one of ours, it begins with `perf_`.
+/// perf's name of a metric, and ours, where they differ. A metric of perf's with a name of ours has
+/// the prefix `perf_` here.
 const RENAMED: [(&str, &str); 21] = [
     ("umc_mem_read_bandwidth", "memory_bandwidth_read"),
     ("umc_mem_write_bandwidth", "memory_bandwidth_write"),
@@ -40,7 +41,7 @@ const RENAMED: [(&str, &str); 21] = [
     ),
 ];
 
-/// Metrics of ours whose formula is another one: the platform, the name, and why.
+/// Our metrics with another formula than perf's: the platform, the name, and why.
 const OTHER_FORMULAS: [(&str, &str, &str); 9] = [
     (
         "spr",
@@ -88,9 +89,9 @@ impl Encoded<'_> {
         self.counts.event(encoding).unwrap().count
     }
 
-    /// Slots of an Intel core: those whose operations retire, those without one for the frontend
-    /// or for the backend, those whose operation is flushed, and parts of the last two. perf's
-    /// pseudo-events are shares of their sum.
+    /// Slots of an Intel core: with a retired operation, empty because of the frontend or the
+    /// backend, with a flushed operation, and parts of the last two. perf's pseudo-events are
+    /// shares of their sum.
     fn slots(&self, terms: &BTreeMap<String, u64>) -> Option<f64> {
         let [event, umask] = ["event", "umask"].map(|term| terms.get(term).copied().unwrap_or(0));
         let [retired, frontend, backend, flushed] =
@@ -105,7 +106,7 @@ impl Encoded<'_> {
             (0xa4, 0x01) => retired + frontend + backend + flushed,
             // INT_MISC.UOP_DROPPING
             (0xad | 0x0d, 0x10) => 0.0,
-            // Ice Lake counts these in no other way.
+            // Ice Lake counts these only by the pseudo-event.
             _ if terms.contains_key("topdown-bad-spec") => flushed,
             _ => return None,
         })
@@ -150,10 +151,10 @@ fn terms(perf: &str) -> BTreeMap<String, u64> {
     numbers.filter(|(_, value)| *value != 0).collect()
 }
 
-/// Sets of random counts.
+/// The number of sets of random counts.
 const SEEDS: u32 = 8;
 
-/// The values with each set; None where there is none.
+/// The values with each set of counts; None for a set without a value.
 fn values(metric: &Metric, hardware: &Hardware) -> Vec<Option<f64>> {
     let value = |seed| {
         let counts = Encoded {
@@ -178,28 +179,28 @@ fn agree(ours: &[Option<f64>], theirs: &[Option<f64>]) -> bool {
 }
 
 #[test]
-fn metrics_of_one_meaning_have_one_value() {
+fn metrics_with_the_same_meaning_have_the_same_value() {
     let Some(root) = root() else { return };
     let mut compared = 0;
     for (below, platform) in models(&root) {
         let (catalogue, hardware) = with_directory(&root, below, platform);
         let here = catalogue.on(&hardware);
         let named = |name: &str| here.iter().copied().find(|metric| metric.name == name);
-        let of_one_name = here.iter().filter_map(|metric| {
+        let with_our_name = here.iter().filter_map(|metric| {
             let ours = metric.name.strip_prefix("perf_")?;
             Some((metric.name.as_str(), ours))
         });
-        for (theirs, ours) in of_one_name.chain(RENAMED) {
+        for (theirs, ours) in with_our_name.chain(RENAMED) {
             let (Some(theirs), Some(ours)) = (named(theirs), named(ours)) else {
                 continue;
             };
-            let [of_perf, own] = [theirs, ours].map(|metric| values(metric, &hardware));
+            let [their_values, our_values] = [theirs, ours].map(|metric| values(metric, &hardware));
             let mut others = OTHER_FORMULAS.iter();
             let is_other = others.any(|other| (other.0, other.1) == (platform, ours.name.as_str()));
             assert_eq!(
-                agree(&own, &of_perf),
+                agree(&our_values, &their_values),
                 !is_other,
-                "{below} {platform} {} = {} {of_perf:?}\n{} = {} {own:?}",
+                "{below} {platform} {} = {} {their_values:?}\n{} = {} {our_values:?}",
                 theirs.name,
                 theirs.formula.text(),
                 ours.name,

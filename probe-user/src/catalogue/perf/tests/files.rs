@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use super::Counts;
 use crate::catalogue::{Catalogue, CatalogueError, Hardware, Platform, Processor};
 
-/// A directory below the one for temporary files, removed at the end.
+/// A temporary directory, removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -84,7 +84,7 @@ fn a_directory_of_perf_is_a_catalogue_file() {
         ("done_rate", 50.0, "%"),
         ("twice", 1.0, "1"),
         ("edges", 2.0, "1"),
-        // The catalogue has an ipc.
+        // The catalogue has an `ipc` already.
         ("perf_ipc", 5.0 / 60.0, "1"),
         ("read_bw", 32.0, "MB/s"),
         ("guarded", 60.0, "1"),
@@ -189,7 +189,7 @@ fn formulas_of_perfmon_name_events_by_letters() {
 }
 
 #[test]
-fn what_is_wrong_with_a_directory_is_one_sentence() {
+fn a_mistake_in_a_directory_is_one_sentence() {
     let table = "GenuineIntel-6-8F,v1,model,core\n";
     for (name, platform, files, expected) in [
         (

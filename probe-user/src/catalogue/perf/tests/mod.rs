@@ -1,4 +1,4 @@
-//! Tests of perf's files: small ones of their own, and the real ones where they are.
+//! Tests of perf's files: small ones written here, and the real ones if they are present.
 
 mod agreement;
 mod expressions;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::formula::{Absent, EventCount, Implicit, Input};
 
-/// Counts that the test names, else positive pseudo-random ones by the name.
+/// Counts that the test gives; for other names, positive pseudo-random ones by the name.
 #[derive(Default)]
 struct Counts {
     named: BTreeMap<String, f64>,

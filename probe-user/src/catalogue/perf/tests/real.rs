@@ -1,5 +1,5 @@
-//! The files of the kernel and of intel/perfmon, where they are: in `PMU_EVENTS`, or beside the
-//! repository in shared/pmu-events.
+//! The files of the kernel and of intel/perfmon, if they are present: in `PMU_EVENTS`, or beside
+//! the repository in shared/pmu-events.
 
 use std::path::{Path, PathBuf};
 
@@ -70,10 +70,10 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
     let mut longest = 0;
     for (below, platform) in models(&root) {
         let (catalogue, hardware) = with_directory(&root, below, platform);
-        let of_perf = |name: &str| name.starts_with("perf-");
+        let is_perf = |name: &str| name.starts_with("perf-");
         let theirs: Vec<_> = catalogue
             .metrics()
-            .filter(|metric| of_perf(&metric.family.name))
+            .filter(|metric| is_perf(&metric.family.name))
             .collect();
         let mut without = Vec::new();
         for metric in &theirs {
@@ -83,7 +83,7 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
                 .any(|it| it.starts_with("A value is marked"));
             assert_eq!(metric.threshold.is_some(), is_marked, "{}", metric.name);
             longest = longest.max(metric.formula.text().len());
-            // With some counts a denominator is 0: a difference that is at least 0.
+            // With some counts, a denominator is 0, such as a difference that is at least 0.
             let values = (0..16).map(|seed| {
                 let counts = Counts {
                     seed,
@@ -91,8 +91,8 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
                 };
                 metric.evaluate(&hardware, &counts)
             });
-            let found = values.reduce(Result::or).unwrap();
-            if let Err(reason) = found {
+            let value = values.reduce(Result::or).unwrap();
+            if let Err(reason) = value {
                 without.push(format!("{}: {reason}", metric.name));
             }
         }
@@ -113,10 +113,10 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
     println!("longest formula: {longest}");
 }
 
-/// Their encodings have the terms that the drivers list: what cannot be opened on the recorded
-/// machine is of PMUs or events that it does not have.
+/// The encodings have terms that the drivers list. Metrics without groups need PMUs or events that
+/// the recorded machine does not have.
 #[test]
-fn events_of_the_real_files_are_events_of_recorded_machines() {
+fn most_metrics_of_the_real_files_open_on_recorded_machines() {
     let Some(root) = root() else { return };
     for (below, platform) in [
         ("linux-6.12/x86", "spr"),

@@ -89,7 +89,8 @@ fn miss_shares_of_the_tables() {
     };
     near(reads(576_559_227, 653_237_920), 88.262, 0.0005);
     near(reads(563_896_953, 763_394_767), 73.867, 0.0005);
-    // Table 7 calls the row ..full_reads..; table 2 defines it without the word. Both are taken.
+    // Table 7 calls the row ..full_reads..; table 2 defines it without the word. Both names
+    // are accepted.
     let machine = Hardware::of_chip(Chip::named("emerald-rapids").unwrap());
     let row = CATALOGUE.select("io_percent_of_inbound_full_reads_that_miss_l3", &machine);
     assert_eq!(
@@ -189,16 +190,16 @@ fn cha_and_iio_count_about_the_same() {
     near(write, 44_480.0, 0.5);
     near(read, 48_857.0, 0.5);
     // The difference of the two, in %.
-    for (lines, words, apart) in [
+    for (lines, words, difference) in [
         (615_958_610.0, DEFAULT.bandwidths.1, -0.4),
         (653_237_920.0, DEFAULT.bandwidths.0, 4.2),
         (695_004_460.0, REDUCED.bandwidths.1, -0.3),
         (763_394_767.0, REDUCED.bandwidths.0, 4.1),
     ] {
         let megabytes: f64 = lines * 64.0 / 1e6;
-        near(100.0 * (megabytes / words - 1.0), apart, 0.05);
+        near(100.0 * (megabytes / words - 1.0), difference, 0.05);
     }
-    // Reads of devices that miss are reads of memory which no core caused.
+    // Reads by devices that miss are reads of memory that no core caused.
     for (misses, megabytes, memory, share) in [
         (576_559_227, 36_900.0, DEFAULT.memory.0, 39.6),
         (563_896_953, 36_089.0, REDUCED.memory.0, 48.4),

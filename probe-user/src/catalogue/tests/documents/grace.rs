@@ -33,7 +33,7 @@ fn a_beat_is_32_bytes() {
 #[test]
 fn durations_and_rates_of_the_examples() {
     let gigabyte = 1_073_741_824.0;
-    // perf's elapsed seconds and its duration_time, the seconds of dd, and the rate that it prints.
+    // perf's elapsed seconds and its duration_time, dd's seconds, and the rate that dd prints.
     for (elapsed, nanos, seconds, printed, half_a_unit) in [
         (0.127_496_157, None, 0.125_672, 8.5, 0.05),
         (0.088_826_372, Some(88_826_372.0), 0.087_273_1, 12.3, 0.05),
@@ -48,10 +48,10 @@ fn durations_and_rates_of_the_examples() {
         ),
         (0.735_201_612, Some(735_201_612.0), 0.733_73, 1.5, 0.05),
     ] {
-        // The first lost a digit, see local_write_bandwidth.
+        // The first duration_time lost a digit, see local_write_bandwidth.
         if let Some(nanos) = nanos {
             let counts = [("RD_BYTES_LOC", 1_073_741_824), ("RD_BYTES_REM", 0)];
-            let of = |nanos| {
+            let bandwidth = |nanos| {
                 let chip = Chip::named("grace-cpu-superchip").unwrap();
                 value(
                     chip,
@@ -61,7 +61,11 @@ fn durations_and_rates_of_the_examples() {
                     &counts,
                 )
             };
-            near(of(nanos).unwrap(), of(elapsed * 1e9).unwrap(), 1e-9);
+            near(
+                bandwidth(nanos).unwrap(),
+                bandwidth(elapsed * 1e9).unwrap(),
+                1e-9,
+            );
         }
         near(gigabyte / seconds / 1e9, printed, half_a_unit);
         // dd ends before its process does.
@@ -73,7 +77,8 @@ fn durations_and_rates_of_the_examples() {
 fn local_write_bandwidth() {
     let counts = [("CMEM_WR_TOTAL_BYTES", 1_009_299_148)];
     // The page prints duration_time 27,496,157 ns beside 0.127496157 s elapsed: the leading 1 is
-    // lost. With what it prints the write would be at 36.7 GB/s where dd saw 8.5: elapsed is right.
+    // lost. With the printed duration_time, the write would have 36.7 GB/s, but dd saw 8.5: elapsed
+    // is right.
     let (printed, elapsed) = (27_496_157.0, 127_496_157.0);
     near(scf("cmem_write_bandwidth", elapsed, &counts), 7.916, 0.0005);
     near(
@@ -130,8 +135,8 @@ fn the_first_example_of_scf() {
         ("CMEM_WR_ACCESS", 0),
     ];
     let nanos = 168_225_760.0;
-    // 62.5 MHz is implausible for the fabric, and it is what the page prints: no plausibility
-    // bound.
+    // 62.5 MHz is implausible for the fabric, but it is what the page prints: values have no
+    // plausibility bound.
     near(scf("scf_frequency", nanos, &counts), 0.06251, 0.000_005);
     near(
         scf("cmem_write_utilization", nanos, &counts),

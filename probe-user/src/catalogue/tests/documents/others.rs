@@ -42,21 +42,22 @@ fn memory_of_the_spe_paper() {
     let part = |peak: f64| 100.0 * peak / (32.0 * 8.0);
     near(part(52.3), 20.4, 0.05);
     near(part(123.8), 48.4, 0.05);
-    // "16 pages" of AUX are of 64 KiB: 1 MiB, 32 pages 2 MiB, and at least 4 pages.
+    // The "16 pages" of the AUX buffer have 64 KiB each: 1 MiB in all. 32 pages are 2 MiB, and the
+    // minimum is 4 pages.
     let pages = |pages: u64| pages * 64 * 1024;
     assert_eq!(
         [pages(16), pages(32), pages(4)],
         [1 << 20, 2 << 20, 256 << 10]
     );
     // "About 0.2 GiB": 16 AUX and 9 ring pages for each of 128 cores; AUX alone is 0.125 GiB.
-    let gibibytes = |of_a_core: f64| of_a_core * 64.0 * 128.0 / 1024.0 / 1024.0;
+    let gibibytes = |pages_per_core: f64| pages_per_core * 64.0 * 128.0 / 1024.0 / 1024.0;
     near(gibibytes(16.0 + 9.0), 0.195, 0.0005);
     near(gibibytes(16.0), 0.125, 1e-12);
 }
 
 #[test]
 fn addresses_and_times_follow_their_headers() {
-    // The headers 0xb2 and 0x71 at 30 and 55 of a record, so what they head at 31 and 56.
+    // The headers 0xb2 and 0x71 are at bytes 30 and 55 of a record, their payloads at 31 and 56.
     let mut record = [0_u8; 64];
     record[30] = 0xb2;
     record[31..39].copy_from_slice(&0x00aa_bbcc_ddee_ff11_u64.to_le_bytes());
@@ -70,7 +71,7 @@ fn addresses_and_times_follow_their_headers() {
 
 #[test]
 fn the_worked_numbers_of_the_blog() {
-    // Pages that a TLB maps, in KiB.
+    // Entries of a TLB, the size of a page in KiB, and the reach in KiB.
     for (entries, page, reach) in [
         (512, 4, 2 << 10),
         (32, 2 << 10, 64 << 10),
@@ -81,7 +82,8 @@ fn the_worked_numbers_of_the_blog() {
     ] {
         assert_eq!(entries * page, reach);
     }
-    // STREAM's arrays have 64,000,000 elements of 8 bytes; the least seconds of a kernel.
+    // STREAM's arrays have 64,000,000 elements of 8 bytes. Arrays of a kernel, its MB/s, and its
+    // minimum time in seconds.
     for (arrays, megabytes, seconds) in [
         (2.0, 169_446.8, 0.0060),
         (2.0, 169_173.1, 0.0061),
