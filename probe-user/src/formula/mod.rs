@@ -14,7 +14,7 @@
 //!
 //! A name is an event (letters, digits, `_` and dots) or one of the [`Implicit`] quantities. Counts
 //! come through [`Input`], from windows of a session or from elsewhere: the module knows neither
-//! PMUs nor files. It names no other module, because the fuzz target compiles it without the rest
+//! PMUs nor files. It uses no other module, because the fuzz target compiles it without the rest
 //! of the crate.
 
 mod eval;
@@ -30,10 +30,10 @@ pub use self::{
 };
 
 /// Maximum length of a formula in characters. The longest in the documents has 180; perf's are
-/// long with the formulas of the metrics that they name.
+/// longer, since they contain the formulas of the metrics that they name.
 pub const MAX_LENGTH: usize = 64_000;
 
-/// Maximum number of operators in one another: each is a recursive call of the evaluation.
+/// Maximum number of nested operators: each is a recursive call of the evaluation.
 pub const MAX_OPERATORS: usize = 500;
 
 /// Maximum nesting of parentheses.

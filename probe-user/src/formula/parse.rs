@@ -66,8 +66,8 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// The column of the first operator that may be deeper in the tree than the limit: the operators
-/// before it in the same parentheses, and in those around them, are counted.
+/// The column of the first operator that may be deeper in the tree than the limit. Its depth is at
+/// most the number of operators before it in the same and in the surrounding parentheses.
 fn too_many_operators(text: &str) -> Option<usize> {
     let (mut total, mut own, mut around) = (0_usize, 0_usize, Vec::new());
     let mut word = String::new();

@@ -24,8 +24,8 @@ fn table() -> Table {
 
 /// Evaluates on a stack machine; `None` if there is no value.
 ///
-/// A postfix program made from the tree runs on a stack of numbers and absences. Only the tree is
-/// shared with the engine.
+/// A postfix program made from the tree runs on a stack of numbers and absences. It shares only the
+/// tree with the engine.
 fn reference(expr: &Expr) -> Option<f64> {
     enum Step<'a> {
         Visit(&'a Expr),
@@ -193,7 +193,7 @@ proptest! {
     #[test]
     fn printing_and_parsing_gives_the_tree_back(expr in tree()) {
         let text = expr.to_string();
-        // Deep trees of nothing but parentheses are refused by design.
+        // Only texts above the maximum length may be refused.
         if let Ok(formula) = Formula::parse(&text) {
             prop_assert_eq!(formula.expr, expr, "{}", text);
         } else {
@@ -220,7 +220,7 @@ proptest! {
 
     /// Texts made of valid words reach deeper than random ones.
     #[test]
-    fn no_near_formula_panics(
+    fn no_sequence_of_valid_words_panics(
         words in prop::collection::vec(
             prop::sample::select(&["A", "B.C", "1", "2.5e3", "1e999", "(", ")", "+", "-", "*", "/",
                 ",", "min", "max", "if", "else", "<", "<=", "==", "!=", "slots", " ", "."][..]),

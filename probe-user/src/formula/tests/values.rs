@@ -34,8 +34,8 @@ fn conditions_take_one_branch() {
         ("==", [0.0, 1.0, 0.0]),
         ("!=", [1.0, 0.0, 1.0]),
     ] {
-        let of = |left: u32| number(&format!("1 if {left} {comparison} 2 else 0"));
-        assert_eq!([1, 2, 3].map(of), expected, "{comparison}");
+        let value_for = |left: u32| number(&format!("1 if {left} {comparison} 2 else 0"));
+        assert_eq!([1, 2, 3].map(value_for), expected, "{comparison}");
     }
     // The branch not taken needs no counts.
     let table = Table::new(&[("A", 0.0), ("B", 5.0)]);
@@ -83,7 +83,7 @@ fn implicit_quantities_come_from_the_input() {
 }
 
 #[test]
-fn a_missing_event_is_no_zero_and_all_of_them_are_named() {
+fn missing_events_are_not_zero_and_are_all_named() {
     let table = Table::new(&[("A", 1.0)]);
     assert_eq!(
         value("A / B + C", &table),
@@ -122,7 +122,7 @@ fn division_by_zero_names_the_divisor() {
 }
 
 #[test]
-fn a_result_that_does_not_fit_is_no_value() {
+fn an_infinite_result_is_no_value() {
     assert_eq!(
         value("1e300 * 1e300", &Table::default()),
         Err(NoValue::NotFinite)
@@ -155,7 +155,7 @@ fn the_running_ratio_is_the_smallest_of_the_events_used() {
 }
 
 #[test]
-fn the_smallest_divisor_is_that_of_events() {
+fn the_smallest_divisor_contains_an_event() {
     let table = Table::new(&[("A", 644.0), ("B", 40.0)]).implicit(Implicit::Seconds, 0.5);
     let smallest = |text: &str| {
         let formula = Formula::parse(text).unwrap();
