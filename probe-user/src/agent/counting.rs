@@ -327,7 +327,7 @@ fn plan_with_samples(
     }
 }
 
-/// The events and metrics of the configuration. If it names none: what fits the PMU.
+/// The events and metrics of the configuration. If it names none, the plan has what fits the PMU.
 fn wanted_by_name(count: &config::Count, machine: &Machine) -> PlanRequest {
     // The other hook does not see the incoming task, whose wait ends.
     let waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();

@@ -42,7 +42,7 @@ pub(super) struct Ledger {
     /// The exported number of each group of the plan, in the plan's order.
     #[serde(skip)]
     group_numbers: Vec<u32>,
-    /// The current session continues the totals of the one before.
+    /// The current session continues the totals of the previous one.
     #[serde(skip)]
     resumed: bool,
 }
@@ -111,8 +111,8 @@ impl LedgerAccount {
 }
 
 impl Ledger {
-    /// Begins a session with these groups of events. Its totals begin at 0, unless it continues
-    /// those of the one before (`resumed`).
+    /// Begins a session with these groups of events. Its totals begin at 0, unless it continues the
+    /// totals of the previous session (`resumed`).
     pub(super) fn begin_session(&mut self, groups: Vec<Vec<String>>, resumed: bool) {
         let mut alike: HashMap<Vec<String>, usize> = HashMap::new();
         let number = |mut events: Vec<String>| {
@@ -391,8 +391,8 @@ impl ReportKeys {
 }
 
 fn entry<T: Default>(list: &mut Vec<(SeriesKey, T)>, key: SeriesKey) -> &mut T {
-    let found = list.iter().position(|(known, _)| *known == key);
-    let at = found.unwrap_or_else(|| {
+    let position = list.iter().position(|(known, _)| *known == key);
+    let at = position.unwrap_or_else(|| {
         list.push((key, T::default()));
         list.len() - 1
     });

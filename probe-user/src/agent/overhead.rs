@@ -29,15 +29,15 @@ const UP_TO: f64 = 0.8;
 /// Consecutive windows in which a step up must have fitted: initially, and at most.
 const CALM: (u64, u64) = (30, 720);
 
-/// A step up that is reverted within so many windows was too early: the next one to that level
-/// needs `RARER` times as many calm windows. A step up that lasts `RARER` times as long cancels one
-/// such increase.
+/// A step up that is reverted within `EARLY` windows was too early: the next one to that level
+/// needs `BACKOFF` times as many calm windows. A step up that lasts `BACKOFF` times as long cancels
+/// one such increase.
 const EARLY: u64 = 360;
-const RARER: u64 = 4;
+const BACKOFF: u64 = 4;
 
 /// The part by which the measured cost of a level decays to the model with each window at another
 /// level: machines change over hours.
-const FORGET: f64 = 0.002;
+const DECAY: f64 = 0.002;
 
 /// The cost of counting in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -269,7 +269,7 @@ impl Governor {
                 .take()
                 .is_some_and(|windows| windows <= EARLY)
             {
-                self.calm_needed[level] = (self.calm_needed[level] * RARER).min(CALM.1);
+                self.calm_needed[level] = (self.calm_needed[level] * BACKOFF).min(CALM.1);
             }
         }
     }
@@ -278,14 +278,14 @@ impl Governor {
     fn trust(&mut self) {
         for (raised, wanted) in self.since_raised.iter_mut().zip(&mut self.calm_needed) {
             *raised = raised.map(|windows| windows + 1);
-            if raised.is_some_and(|windows| windows > EARLY * RARER) {
-                *wanted = (*wanted / RARER).max(CALM.0);
+            if raised.is_some_and(|windows| windows > EARLY * BACKOFF) {
+                *wanted = (*wanted / BACKOFF).max(CALM.0);
                 *raised = None;
             }
         }
     }
 
-    /// Remembers the cost of this level, and lets those of the others decay to the model.
+    /// Remembers the cost of this level, and lets the costs of other levels decay to the model.
     fn remember(&mut self) {
         let (windows, count) = WindowCost::sum(self.recent.iter());
         let here = LevelCost {
@@ -299,9 +299,9 @@ impl Governor {
                 *took = Some(here);
             } else if let Some(took) = took {
                 let model = modelled(&windows, here, level, self.ladder[at]);
-                took.charge += (model.charge - took.charge) * FORGET;
-                took.pull += (model.pull - took.pull) * FORGET;
-                took.samples += (model.samples - took.samples) * FORGET;
+                took.charge += (model.charge - took.charge) * DECAY;
+                took.pull += (model.pull - took.pull) * DECAY;
+                took.samples += (model.samples - took.samples) * DECAY;
             }
         }
     }
@@ -316,7 +316,7 @@ impl Governor {
         let (now, level) = (self.level(), self.ladder[at]);
         let mut took = self.costs[at].unwrap_or_else(|| modelled(windows, here, now, level));
         if level.samples && !now.samples && self.costs[at].is_none() {
-            // The cost of samples is that of the last level that sampled.
+            // Samples cost as much as at the nearest level that ran with them.
             let sampled = self.costs[..self.level].iter().rev().flatten();
             took.samples = sampled.map(|it| it.samples).next().unwrap_or(0.0);
         }

@@ -56,8 +56,7 @@ impl Saver {
     ///
     /// # Errors
     ///
-    /// If they were not saved. While the file system does not answer, neither are those of later
-    /// calls.
+    /// If they were not saved. Later calls fail too, while the file system does not answer.
     pub(super) fn save(&mut self, files: Vec<EncodedState>) -> io::Result<()> {
         let mut helper = match self.child.take() {
             Some(helper) => helper,

@@ -28,7 +28,7 @@ use crate::{
     snapshot::Hook,
 };
 
-/// The file, if the user names none.
+/// The default configuration file.
 const DEFAULT_FILE: &str = "/etc/pmuscope/agent.toml";
 
 /// Prefix of the environment variables that are settings.
@@ -90,7 +90,7 @@ pub struct Count {
     pub hook: Hook,
     /// Size of the map of counts in rows; None: by the number of CPUs.
     pub max_rows: Option<u32>,
-    /// Number of processes shown in addition to the rows: those with most of the first event.
+    /// Number of processes shown in addition to the rows: those with the most of the first event.
     pub top_processes: usize,
     /// Lists of sampled events.
     pub sample: Vec<String>,

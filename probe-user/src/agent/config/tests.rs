@@ -372,7 +372,7 @@ fn a_named_file_must_exist() {
 }
 
 #[test]
-fn addresses_in_every_form() {
+fn addresses_are_read_in_every_form() {
     let listen = |text: &str| {
         let text = format!("[http]\nlisten = {text:?}");
         read(&text, &[])

@@ -47,7 +47,7 @@ fn planned_as(
     plan.unwrap()
 }
 
-/// What the configuration names, without waits.
+/// The request of the configuration, without waits.
 fn wanted(count: &config::Count) -> PlanRequest {
     wanted_by_name(count, &Machine::at(Roots::below("/nonexistent".as_ref())))
 }

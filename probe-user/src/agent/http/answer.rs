@@ -82,7 +82,7 @@ impl Answers {
     }
 
     async fn find(&self, request: &Request<Incoming>) -> Answer {
-        // Nothing here takes a body, and none is read.
+        // No request here needs a body, and none is read.
         if !request.body().is_end_stream() {
             let mut answer = text(StatusCode::PAYLOAD_TOO_LARGE, "this server takes no body\n");
             set(&mut answer, CONNECTION, "close");
@@ -226,8 +226,8 @@ fn dialect(headers: &HeaderMap) -> Dialect {
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let weight = |wanted: &str| {
         let mut all = accepted(headers, &ACCEPT_ENCODING);
-        let found = all.find(|(word, ..)| word.eq_ignore_ascii_case(wanted));
-        found.map(|(.., weight)| weight)
+        let item = all.find(|(word, ..)| word.eq_ignore_ascii_case(wanted));
+        item.map(|(.., weight)| weight)
     };
     weight("gzip").or_else(|| weight("*")).unwrap_or(0.0) > 0.0
 }

@@ -13,7 +13,7 @@ use crate::{
     window::float,
 };
 
-/// Measures windows: the totals at the end of the last one.
+/// Measures the cost of windows. Holds the totals at the end of the last window.
 pub(in crate::agent) struct CostMeter {
     at: Duration,
     work: BTreeMap<u32, CpuWork>,
@@ -84,7 +84,7 @@ impl TimedRuns {
         }
     }
 
-    /// The runs since `before`; for a kind that has none, all runs so far.
+    /// The runs since `before`; for a kind without runs since then, all its runs so far.
     fn since(self, before: Self) -> Self {
         let since = |now: SampledCost, before: SampledCost| {
             let window = now.minus(&before);
@@ -100,7 +100,7 @@ impl TimedRuns {
     }
 }
 
-/// The cost of the programs on the CPU where they took most.
+/// The cost of the programs on the CPU where they took the most time.
 fn program_cost(
     before: &BTreeMap<u32, CpuWork>,
     now: &BTreeMap<u32, CpuWork>,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_that_took_most_in_this_window_counts() {
+    fn the_cpu_with_the_most_cost_in_the_window_counts() {
         let read = ReadCost {
             hardware: 2,
             hardware_nanos: 400,

@@ -28,7 +28,7 @@ struct Machine {
     reads: (f64, f64),
     /// The part of the read time that the measurement at the start shows.
     seen: f64,
-    /// Nanoseconds of a pull, and more for each counter; the model does not have the latter.
+    /// Nanoseconds of a pull, and further ones for each counter, which the model leaves out.
     pull: (f64, f64),
     /// Share of a CPU of samples.
     samples: f64,

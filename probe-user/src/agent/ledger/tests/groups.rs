@@ -53,7 +53,7 @@ fn groups(groups: &[&[&str]]) -> Vec<Vec<String>> {
     groups.iter().map(list).collect()
 }
 
-/// A counter has no total where its count is unknown: 0 faults in slices that were divided by time.
+/// A counter has no total while its count is unknown (such as 0 faults in slices divided by time).
 /// Exports take the time of a group from its first counter that has a total.
 #[test]
 fn the_time_of_a_group_goes_on_if_one_of_its_counts_was_unknown() {
