@@ -33,13 +33,13 @@ pub enum Problem {
     /// mapfile.csv names no files for the CPU.
     #[error("mapfile.csv has no row for {0} whose files are here: give the directory of a model")]
     NoModel(String),
-    /// A model with events alone.
+    /// A model with events but no metrics.
     #[error("its files of {0} have no metrics: take those of intel/perfmon or of a newer kernel")]
     NoMetrics(String),
-    /// The platform has CPUs of several rows.
+    /// The platform's CPUs match several rows of mapfile.csv.
     #[error("it has several models of this platform: give the directory of one: {0}")]
     SeveralModels(String),
-    /// A directory that is none of perf's.
+    /// A directory that is not one of perf's.
     #[error("it has {0} files, more than {1}: give the directory of a model")]
     TooManyFiles(usize, usize),
     /// It is not in the format.
@@ -175,7 +175,7 @@ pub enum MetricProblem {
         name: String,
         /// The family that has it.
         family: String,
-        /// A platform of both.
+        /// A platform that both apply to.
         platform: Platform,
     },
     /// The formula is not in the grammar.
@@ -320,7 +320,7 @@ pub enum Unavailable {
     /// The metric is about other sockets, and the machine has only one.
     #[error("there is only one {0}, so there is no peer socket")]
     NoPeer(String),
-    /// No device is behind what it counts.
+    /// No device is behind the parts that it counts.
     #[error("there is no device behind any {0}")]
     NoDevice(String),
     /// A write metric on a link to another CPU.

@@ -320,7 +320,7 @@ fn pmu_of(
     family: &Family,
     named: &[Arc<PmuSpec>],
 ) -> Result<Arc<PmuSpec>, MetricProblem> {
-    let mut found: Option<&Arc<PmuSpec>> = None;
+    let mut common: Option<&Arc<PmuSpec>> = None;
     for event in formula.events() {
         let mut pmus = family.pmus.iter().chain(named);
         let Some(pmu) = pmus.find(|pmu| pmu.events.contains_key(event)) else {
@@ -331,14 +331,14 @@ fn pmu_of(
                 near: Nearest::to(event, known.cloned().chain(implicits)),
             });
         };
-        match found {
+        match common {
             Some(first) if !Arc::ptr_eq(first, pmu) => {
                 return Err(MetricProblem::TwoPmus(first.key.clone(), pmu.key.clone()));
             }
-            Some(_) | None => found = Some(pmu),
+            Some(_) | None => common = Some(pmu),
         }
     }
-    match (found, &family.pmus[..]) {
+    match (common, &family.pmus[..]) {
         (Some(pmu), _) | (None, [pmu]) => Ok(Arc::clone(pmu)),
         (None, _) => Err(MetricProblem::NoPmu),
     }

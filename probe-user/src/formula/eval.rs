@@ -47,8 +47,8 @@ pub struct FormulaValue {
     pub running_ratio: f64,
     /// The smallest divisor with an event in it; `None` without such a divisor.
     pub smallest_divisor: Option<f64>,
-    /// The largest possible value if all events counted the same things, if `value` exceeds it.
-    /// Evaluation leaves it `None`; callers that know the bound set it.
+    /// The largest value that is possible if all events count the same things. Set only if `value`
+    /// exceeds it, and only by callers that know this bound: evaluation leaves it `None`.
     pub above_bound: Option<f64>,
 }
 

@@ -56,7 +56,7 @@ pub(super) struct Events {
 }
 
 /// An event of an expression.
-pub(super) struct Found {
+pub(super) struct ResolvedEvent {
     /// The key of its PMU.
     pub(super) pmu: String,
     pub(super) spec: EventSpec,
@@ -81,7 +81,7 @@ impl Events {
     ///
     /// # Errors
     /// Why no event has this name, as part of a sentence.
-    pub(super) fn find(&self, id: &str) -> Result<Found, String> {
+    pub(super) fn find(&self, id: &str) -> Result<ResolvedEvent, String> {
         let known = PERF_METRICS
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(id));
@@ -98,18 +98,18 @@ impl Events {
         }
     }
 
-    fn plain(&self, id: &str, name: &str, modifiers: &str) -> Result<Found, String> {
+    fn plain(&self, id: &str, name: &str, modifiers: &str) -> Result<ResolvedEvent, String> {
         let lower = name.to_ascii_lowercase();
         let pseudo = TOPDOWN.iter().find(|(pseudo, _)| **pseudo == lower);
         let ordinary = pseudo.and_then(|(_, names)| names.iter().find_map(|it| self.named(it)));
         if let Some(event) = ordinary.or_else(|| self.named(name)) {
             let perf = format!("{{pmu}}/{}/{modifiers}", written(&event.terms));
-            let mut found = self.found(id, event, perf);
+            let mut resolved = self.resolved(id, event, perf);
             if !event.name.eq_ignore_ascii_case(name) {
                 // Both names stand for the same count.
-                found.spec.also.push(event.name.clone());
+                resolved.spec.also.push(event.name.clone());
             }
-            return Ok(found);
+            return Ok(resolved);
         }
         let perf = match lower.as_str() {
             "tsc" => "msr/tsc/".to_owned(),
@@ -129,7 +129,7 @@ impl Events {
         pmu: &str,
         terms: &str,
         modifiers: &str,
-    ) -> Result<Found, String> {
+    ) -> Result<ResolvedEvent, String> {
         let mut terms = terms.split(',').peekable();
         let named = match self.named(pmu) {
             Some(event) => Some(event),
@@ -158,11 +158,11 @@ impl Events {
             }
         }
         let perf = format!("{{pmu}}/{}/{modifiers}", written(&all));
-        Ok(self.found(id, event, perf))
+        Ok(self.resolved(id, event, perf))
     }
 
     /// An event that is written out with its PMU: one of the files' PMUs, or another.
-    fn elsewhere(&self, id: &str, pmu: &str) -> Found {
+    fn elsewhere(&self, id: &str, pmu: &str) -> ResolvedEvent {
         let is_pmu = |key: &&String| {
             let parsed = Pattern::parse(&pattern(key));
             parsed.is_ok_and(|pattern| {
@@ -179,16 +179,16 @@ impl Events {
             "cpu" => id.replacen("cpu", "{pmu}", 1),
             _ => id.to_owned(),
         };
-        Found {
+        ResolvedEvent {
             pmu: key.unwrap_or_else(|| CORE.to_owned()),
             ..core_event(id, perf)
         }
     }
 
-    fn found(&self, id: &str, event: &JsonEvent, perf: String) -> Found {
+    fn resolved(&self, id: &str, event: &JsonEvent, perf: String) -> ResolvedEvent {
         let all = self.counters.get(&event.pmu).copied().unwrap_or_default();
         let limited = !event.counters.is_empty() && event.counters.len() < all as usize;
-        Found {
+        ResolvedEvent {
             pmu: event.pmu.clone(),
             spec: EventSpec {
                 text: event.text.clone(),
@@ -200,8 +200,8 @@ impl Events {
     }
 }
 
-fn core_event(id: &str, perf: String) -> Found {
-    Found {
+fn core_event(id: &str, perf: String) -> ResolvedEvent {
+    ResolvedEvent {
         pmu: CORE.to_owned(),
         spec: spec(id, perf),
     }

@@ -34,7 +34,7 @@ pub(super) struct JsonMetric {
 pub(super) type Names = BTreeMap<String, Result<Rc<Node>, String>>;
 
 impl JsonMetric {
-    /// The metric of an entry; None if it is none.
+    /// The metric of an entry; None if the entry is no metric.
     pub(super) fn from_entry(file: &str, entry: &Entry) -> Option<Self> {
         let name = text(entry, "MetricName")?.to_owned();
         let (expression, scale, unit) = match text(entry, "MetricExpr") {

@@ -59,8 +59,8 @@ struct Translated {
     refused: Vec<RefusedMetric>,
 }
 
-/// Adds the metrics of a directory of perf's files. What is wrong with one of them is kept as the
-/// reason why it is refused.
+/// Adds the metrics of a directory of perf's files. Metrics that cannot be used are refused, each
+/// with the reason.
 pub(super) fn merge(
     catalogue: &mut Catalogue,
     path: &Path,

@@ -35,7 +35,7 @@ pub(super) struct Resolver<'a> {
     resolved: BTreeMap<String, Result<(Rc<Node>, usize), String>>,
     /// The metrics that are being resolved, outermost first.
     open: Vec<String>,
-    /// The PMUs with the events that were found.
+    /// The PMUs with the events that expressions name.
     pub(super) pmus: BTreeMap<String, FilePmu>,
     /// The name in formulas of each event, by perf's name.
     names: BTreeMap<String, String>,
@@ -200,8 +200,8 @@ impl<'a> Resolver<'a> {
         if let Some(name) = self.names.get(id) {
             return Ok(name.clone());
         }
-        let found = self.events.find(id)?;
-        check(&found.spec)?;
+        let event = self.events.find(id)?;
+        check(&event.spec)?;
         let allowed = |c: char| match c.is_ascii_alphanumeric() || matches!(c, '_' | '.') {
             true => c,
             false => '_',
@@ -220,16 +220,16 @@ impl<'a> Resolver<'a> {
         if !is_event(&name) {
             return Err(format!("{id} cannot be named in a formula"));
         }
-        let counters = self.events.counters.get(&found.pmu).copied();
-        let per = match found.pmu == super::encoding::CORE {
+        let counters = self.events.counters.get(&event.pmu).copied();
+        let per = match event.pmu == super::encoding::CORE {
             true => Per::Cpu,
             false => Per::Socket,
         };
         let pmu = self
             .pmus
-            .entry(found.pmu.clone())
+            .entry(event.pmu.clone())
             .or_insert_with(|| FilePmu {
-                pattern: pattern(&found.pmu),
+                pattern: pattern(&event.pmu),
                 product: None,
                 per,
                 mismatch: None,
@@ -239,7 +239,7 @@ impl<'a> Resolver<'a> {
                 devices: None,
                 events: BTreeMap::new(),
             });
-        pmu.events.insert(name.clone(), found.spec);
+        pmu.events.insert(name.clone(), event.spec);
         self.taken.insert(name.clone());
         self.names.insert(id.to_owned(), name.clone());
         Ok(name)

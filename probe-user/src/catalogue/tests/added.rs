@@ -62,7 +62,7 @@ fn a_desktop_with_the_same_cores_is_no_server() {
 #[test]
 fn instances_may_be_named_by_an_address() {
     let pattern = Pattern::parse("arm_dmc620_{address}").unwrap();
-    let address = |name| pattern.instance(name).and_then(|found| found.address);
+    let address = |name| pattern.instance(name).and_then(|it| it.address);
     assert_eq!(address("arm_dmc620_10008c000"), Some(0x1_0008_c000));
     assert_eq!(address("arm_dmc620_10008c000x"), None);
     assert_eq!(address("arm_dmc620_"), None);

@@ -128,7 +128,7 @@ fn root_complexes_are_devices_of_their_socket() {
 }
 
 #[test]
-fn missing_parts_are_reported() {
+fn missing_pmus_peers_and_events_are_reported() {
     let scf = metric("nvidia-grace-scf", "scf_frequency");
     assert_eq!(
         scf.groups(&pmus("spr"), &MetricSettings::default())

@@ -94,7 +94,7 @@ fn help_warns_of_the_stall_slot_halves() {
 }
 
 #[test]
-fn hits_are_of_any_cache_and_of_local_requests() {
+fn miss_shares_have_the_caveats_of_the_paper() {
     says(
         "intel-spr",
         |name| name.ends_with("miss_l3"),
@@ -207,7 +207,7 @@ fn chips_without_a_value_are_in_the_help() {
 }
 
 #[test]
-fn kinds_and_units_fit() {
+fn kinds_and_bounds_fit_the_units() {
     for metric in CATALOGUE.metrics() {
         let expected = match metric.unit.as_str() {
             "ns" | "cycles" => [MetricKind::Latency, MetricKind::Counter],
