@@ -185,12 +185,12 @@ async fn guesses_of_one_address_do_not_pile_up() {
 
 /// A hash runs to its end even if the client has left, and no other begins before that.
 #[tokio::test]
-async fn a_hash_blocks_others_to_its_end_if_its_client_left() {
+async fn a_hash_runs_to_its_end_after_its_client_left() {
     let hash = bcrypt::hash_with_salt("a", 8, [7; 16]).unwrap();
     let users = BTreeMap::from([("alice".to_owned(), hash.to_string())]);
     let passwords = Arc::new(Passwords::new(users, None).unwrap());
-    let asks = Arc::clone(&passwords);
-    let client = tokio::spawn(async move { asks.admit("alice", b"a".to_vec(), ADDRESS).await });
+    let shared = Arc::clone(&passwords);
+    let client = tokio::spawn(async move { shared.admit("alice", b"a".to_vec(), ADDRESS).await });
     while passwords.is_idle() && !passwords.is_known("alice", b"a") {
         tokio::task::yield_now().await;
     }
