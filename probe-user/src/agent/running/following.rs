@@ -51,19 +51,19 @@ impl Running {
     pub(super) fn follow_pmus(&mut self) {
         let now = self.self_report.pmus();
         let before = mem::replace(&mut self.pmus, now);
-        let new_pmus: Vec<&str> = self.pmus.difference(&before).map(String::as_str).collect();
-        if new_pmus.is_empty() || self.pipeline.is_none() {
+        let added: Vec<&str> = self.pmus.difference(&before).map(String::as_str).collect();
+        if added.is_empty() || self.pipeline.is_none() {
             return;
         }
-        let new_pmus = new_pmus.join(", ");
+        let added = added.join(", ");
         if self.options.drop_all {
             tracing::warn!(
-                "PMUs came: {new_pmus}; all capabilities were given up (--drop-all): start the agent \
+                "PMUs came: {added}; all capabilities were given up (--drop-all): start the agent \
                  again to count what they count"
             );
             return;
         }
-        tracing::info!("PMUs came: {new_pmus}; counting begins again with them");
+        tracing::info!("PMUs came: {added}; counting begins again with them");
         // With more events the budget has other levels.
         self.governor = None;
         self.pause();
