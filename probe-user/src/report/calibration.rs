@@ -19,7 +19,7 @@ const SAMPLED: &str = "sampled_";
 /// The kernel's clock events.
 const WHOLE_CLOCKS: [&str; 2] = ["cpu-clock", "task-clock"];
 
-/// Name suffix of metrics of a socket's traffic per access that its CPUs counted.
+/// Name suffix of metrics that divide a socket's traffic by the accesses that its CPUs counted.
 const PER_ACCESS: &str = "_bytes_per_access";
 
 /// Bytes of a cache line: the expected traffic of an access.
@@ -43,7 +43,7 @@ pub struct Calibration {
 pub struct EstimatePoint {
     /// Index into [`Run::subjects`].
     pub subject: usize,
-    /// Windows in which both have a value.
+    /// Windows in which both the count and the estimate have a value.
     pub windows: usize,
     /// The count in these windows.
     pub count: f64,
@@ -60,13 +60,13 @@ impl Calibration {
         let named = |name: &str| run.metrics.iter().position(|it| it.name == name);
         let mut all = Vec::new();
         for (at, metric) in run.metrics.iter().enumerate() {
-            let calibration = |count: &str, whole: &[&str]| {
+            let calibration = |count: &str, qualifiers: &[&str]| {
                 let count = named(count)?;
                 Some(Self {
                     estimate: metric.name.clone(),
                     count: run.metrics[count].name.clone(),
                     unit: run.metrics[count].unit.clone(),
-                    points: pairs(run, at, count, whole),
+                    points: metric_points(run, at, count, qualifiers),
                 })
             };
             // A sampled clock equals the counted time.
@@ -82,7 +82,7 @@ impl Calibration {
                     estimate: format!("{LINE_BYTES} B x accesses of the CPUs"),
                     count: traffic.to_owned(),
                     unit: run.metrics[count].unit.clone(),
-                    points: lines(run, at, count),
+                    points: socket_points(run, at, count),
                 }));
             }
         }
@@ -118,14 +118,19 @@ fn of_metric(run: &Run, metric: usize) -> impl Iterator<Item = &RunLine> {
     run.lines.iter().filter(move |it| it.metric == metric)
 }
 
-/// Points by subject: the sum of the estimates of lines whose distinguishing text is in `parts`,
-/// with the count.
-fn pairs(run: &Run, estimate: usize, count: usize, parts: &[&str]) -> Vec<EstimatePoint> {
+/// One point for each counted subject: its count, and the sum of its estimates with one of these
+/// `qualifiers`.
+fn metric_points(
+    run: &Run,
+    estimate: usize,
+    count: usize,
+    qualifiers: &[&str],
+) -> Vec<EstimatePoint> {
     let counted = of_metric(run, count).filter(|line| line.qualifier.is_empty());
     let points = counted.filter_map(|counted| {
         let estimates: Vec<&RunLine> = of_metric(run, estimate)
             .filter(|line| {
-                line.subject == counted.subject && parts.contains(&line.qualifier.as_str())
+                line.subject == counted.subject && qualifiers.contains(&line.qualifier.as_str())
             })
             .collect();
         let mut point = EstimatePoint {
@@ -166,7 +171,7 @@ fn pairs(run: &Run, estimate: usize, count: usize, parts: &[&str]) -> Vec<Estima
 }
 
 /// Points by socket: the traffic if each access were one cache line, with the counted traffic.
-fn lines(run: &Run, per_access: usize, traffic: usize) -> Vec<EstimatePoint> {
+fn socket_points(run: &Run, per_access: usize, traffic: usize) -> Vec<EstimatePoint> {
     let points = of_metric(run, per_access).filter_map(|bytes| {
         let socket = &run.subjects[bytes.subject];
         let traffic = of_metric(run, traffic).find(|it| {

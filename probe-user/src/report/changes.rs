@@ -11,13 +11,13 @@ use super::{
     waits::WAITED_BEHIND,
 };
 
-/// Smaller changes are no news, as parts of the larger mean.
+/// Least change that is listed, as a fraction of the larger mean.
 const LEAST_CHANGE: f64 = 0.25;
 
 /// Shorter runs have no halves that can be tested.
 const LEAST_WINDOWS: usize = 2 * MIN_WINDOWS;
 
-/// Changes of smaller values are no news, as parts of the largest row's.
+/// Least value whose change is listed, as a fraction of the largest row's.
 const LEAST_SIZE: f64 = 0.01;
 
 /// Most changes on a page.
@@ -36,7 +36,7 @@ impl Run {
         let middle = begin + (end - begin) / 2.0;
         // The window around the middle belongs to neither half.
         let halves = [(0.0, Some(middle)), (middle, None)].map(|range| Side { range, rows: None });
-        // No half names rows, so that all are found.
+        // Neither half names a row, so this does not fail.
         let Ok(Comparison { both, .. }) = compare([self, self], &halves) else {
             return Value::Null;
         };
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::report::{LineSubject, RunLine, tests::metric};
 
-    /// Rows of a container each, with these values by window of a second.
+    /// One row per container, with these values in windows of one second.
     fn run(rows: &[(&str, Vec<f64>)]) -> Run {
         let windows = rows
             .iter()
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_named_if_it_is_large_and_no_chance() {
+    fn a_change_is_listed_if_it_is_large_and_beyond_chance() {
         let until_20 = |value: f64| vec![value; 20];
         let run = run(&[
             ("steady", halves(1.0, 1.0)),

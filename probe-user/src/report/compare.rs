@@ -1,7 +1,8 @@
 //! Compares two runs: each value of both, and which differences are larger than chance allows.
 //!
-//! A test of the windows gives each difference its probability by chance ([`chance`]). Those that
-//! count are chosen over all values, so that at most 1% of them are chance ([`discoveries`]).
+//! A test of the windows gives each difference its probability by chance ([`chance`]). Differences
+//! are then chosen over all values, so that at most 1% of the chosen ones are expected to be chance
+//! ([`discoveries`]).
 
 mod chance;
 mod discoveries;
@@ -29,14 +30,14 @@ pub struct Side {
     pub rows: Option<String>,
 }
 
-/// What a side has.
+/// Summary of a side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SideSummary {
     /// Its file, range and rows.
     pub name: String,
     /// Number of windows.
     pub windows: usize,
-    /// Their length together.
+    /// Total length of these windows.
     pub seconds: f64,
     /// Names of rows that the other side does not have.
     pub rows_alone: Vec<String>,
@@ -70,7 +71,7 @@ pub struct ComparedValue {
     pub b: SideStatistics,
     /// What the windows say about the difference.
     pub evidence: Evidence,
-    /// The level of `p` from which on a difference is found, given all values that are compared.
+    /// A difference is chosen if its `p` is at most this level, given all values that are compared.
     level: f64,
     /// Whether the difference exceeds what chance allows.
     pub differs: bool,
@@ -105,16 +106,17 @@ impl ComparedValue {
         }
     }
 
-    /// Whether it is of a program that runs on the machine, such as a container, and not of the
-    /// machine itself and the rest.
+    /// Whether the subject is a program on the machine, such as a container, and not the machine
+    /// itself or the rest of it.
     pub(super) fn is_of_program(&self) -> bool {
         const PROGRAMS: [&str; 5] = ["command", "pod", "container", "cgroup", "process"];
         let kind = self.subject.get("kind");
         kind.is_some_and(|kind| PROGRAMS.contains(&kind))
     }
 
-    /// Order of values: how likely the difference is by chance, then its size in standard errors,
-    /// since `p` of the most certain ones is 0. Values without a test come last.
+    /// Order of values: programs first, then by how likely the difference is by chance, then by its
+    /// size in standard errors, since `p` of the most certain ones is 0. Values without a test come
+    /// last.
     fn order(&self) -> (bool, f64, f64) {
         let (p, size) = self.test().map_or((2.0, 0.0), |test| {
             (test.p, self.difference().abs() / test.standard_error())
@@ -137,13 +139,13 @@ pub struct Comparison {
 ///
 /// # Errors
 ///
-/// If a side names a row that is not there.
+/// If a side names a row that is missing or ambiguous.
 pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowError> {
-    let found = [lines(runs[0], &sides[0])?, lines(runs[1], &sides[1])?];
+    let series = [lines(runs[0], &sides[0])?, lines(runs[1], &sides[1])?];
     let pairs = rows::pairs(
         [0, 1].map(|at| &runs[at].subjects[..]),
         &[0, 1].map(|at| {
-            let subjects = found[at].keys().map(|(subject, ..)| *subject);
+            let subjects = series[at].keys().map(|(subject, ..)| *subject);
             subjects.collect::<HashSet<_>>()
         }),
         sides.iter().any(|side| side.rows.is_some()),
@@ -154,8 +156,8 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
         let metric = &runs[0].metrics[line.metric];
         let key = (line.subject, metric.name.as_str(), line.qualifier.as_str());
         let other = pairs.get(&line.subject);
-        let b = other.and_then(|other| found[1].get(&(*other, key.1, key.2)));
-        let (Some(a), Some(b)) = (found[0].get(&key), b) else {
+        let b = other.and_then(|other| series[1].get(&(*other, key.1, key.2)));
+        let (Some(a), Some(b)) = (series[0].get(&key), b) else {
             continue;
         };
         let statistics = |series: &WindowSeries| SideStatistics {
@@ -175,19 +177,19 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
         });
     }
     choose(&mut both);
-    let has = [
+    let paired = [
         pairs.keys().copied().collect::<HashSet<_>>(),
         pairs.values().copied().collect(),
     ];
     let sides = [0, 1].map(|at| SideSummary {
-        rows_alone: { found[at].keys() }
-            .filter(|(subject, ..)| !has[at].contains(subject))
+        rows_alone: { series[at].keys() }
+            .filter(|(subject, ..)| !paired[at].contains(subject))
             .map(|(subject, ..)| runs[at].subjects[*subject].label.clone())
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect(),
         metrics_alone: {
-            let names = |at: usize| found[at].keys().map(|(_, metric, _)| (*metric).to_owned());
+            let names = |at: usize| series[at].keys().map(|(_, metric, _)| (*metric).to_owned());
             let others: BTreeSet<String> = names(1 - at).collect();
             let own: BTreeSet<String> = names(at).collect();
             own.difference(&others).cloned().collect()
@@ -198,15 +200,15 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
 }
 
 /// Chooses the differences that are larger than chance allows, and puts the most surprising first.
-/// Programs are chosen apart and come first: the machine often differs in everything, which must
-/// not lower the bar for a container.
+/// Differences of programs are chosen separately and come first: the machine often differs in
+/// everything, which must not lower the bar for a container.
 fn choose(both: &mut [ComparedValue]) {
     for of_program in [true, false] {
-        let is_of_it = |value: &&mut ComparedValue| value.is_of_program() == of_program;
-        let tests = both.iter_mut().filter(is_of_it);
+        let is_in_group = |value: &&mut ComparedValue| value.is_of_program() == of_program;
+        let tests = both.iter_mut().filter(is_in_group);
         let p = tests.filter_map(|value| Some(value.test()?.p));
         let level = discoveries::level(p.collect());
-        for value in both.iter_mut().filter(is_of_it) {
+        for value in both.iter_mut().filter(is_in_group) {
             value.level = level;
             value.differs = value.test().is_some_and(|test| test.p <= level);
         }
@@ -238,7 +240,7 @@ fn summary(run: &Run, side: &Side) -> SideSummary {
 }
 
 impl Side {
-    /// Whether the range has the whole window.
+    /// Whether the range contains the whole window.
     #[must_use]
     pub fn covers(&self, (start, end): (f64, f64)) -> bool {
         let (from, to) = self.range;
@@ -246,7 +248,7 @@ impl Side {
     }
 }
 
-/// Subject, metric, and the text that distinguishes series of both.
+/// Subject, metric, and qualifier.
 type LineKey<'a> = (usize, &'a str, &'a str);
 
 /// Lines of a side with values.

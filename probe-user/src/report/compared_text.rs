@@ -14,8 +14,8 @@ use crate::{
     plot::escaped,
 };
 
-/// From this width on the difference has a column, with the largest one by chance. Narrower tables
-/// have both means and their ratio.
+/// Tables of this width or more also have columns for the difference and the largest difference by
+/// chance. Narrower ones have only both means and their ratio.
 const WIDE: usize = 100;
 
 /// Headings.
@@ -29,7 +29,7 @@ const LEAST_ROW: usize = 16;
 /// Spaces between two columns, and before the first.
 const GAP: usize = 2;
 
-/// Most names of rows that only one side has.
+/// Most rows, or metrics, that are listed as only on one side.
 const MAX_ALONE: usize = 5;
 
 /// How much of a comparison is shown.
@@ -131,17 +131,21 @@ fn value_lines(values: &[&ComparedValue], shown: ShownDifferences) -> Vec<String
             .map(|column| GAP + widest(&column.texts).max(column.head.len()))
             .chain([GAP + widest(&units).max(UNIT.len()), star, 1 + GAP])
             .sum();
-        let left = max.saturating_sub(taken);
-        let of_metric = widest(&joined(&metrics, &series)).max(METRIC.len());
-        // Names of rows are cut first: they stay different, and metrics have to be understood.
-        let of_metric = of_metric.min(left.saturating_sub(widest(&rows).min(LEAST_ROW)));
-        rows = cut(&rows, left.saturating_sub(of_metric));
-        // The metric is more than what it is of.
-        metrics = cut(&metrics, of_metric);
+        let available = max.saturating_sub(taken);
+        let metric_width = widest(&joined(&metrics, &series)).max(METRIC.len());
+        // Names of rows are cut first: they stay different, while a cut name of a metric is hard to
+        // understand.
+        let metric_width = metric_width.min(available.saturating_sub(widest(&rows).min(LEAST_ROW)));
+        rows = cut(&rows, available.saturating_sub(metric_width));
+        // The metric matters more than its series, which gets the remaining width.
+        metrics = cut(&metrics, metric_width);
         let with_series = metrics.iter().zip(&series);
         let with_series = with_series.filter(|(_, series)| !series.is_empty());
         let longest = with_series.map(|(metric, _)| width(metric)).max();
-        series = cut(&series, of_metric.saturating_sub(longest.unwrap_or(0) + 1));
+        series = cut(
+            &series,
+            metric_width.saturating_sub(longest.unwrap_or(0) + 1),
+        );
     }
     let metrics = joined(&metrics, &series);
     let mut heads = vec!["", METRIC, UNIT];
@@ -190,8 +194,9 @@ fn sides(comparison: &Comparison) -> impl Iterator<Item = String> {
 
 /// Footnotes: what was found and how sure it is, and what is not shown.
 fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
-    let count =
-        |is: &dyn Fn(&ComparedValue) -> bool| comparison.both.iter().filter(|it| is(it)).count();
+    let count = |matches: &dyn Fn(&ComparedValue) -> bool| {
+        comparison.both.iter().filter(|it| matches(it)).count()
+    };
     let differing = count(&|it| it.differs);
     let tested = count(&|it| it.test().is_some());
     let constant = count(&|it| it.evidence == Evidence::Constant);

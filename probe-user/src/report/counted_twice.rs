@@ -1,5 +1,4 @@
-//! Counters whose rate is a metric of its own, as `cpus_used` is of `task-clock`: both are the same
-//! value by the second.
+//! Counters whose rate is also a metric of its own: `cpus_used` is `task-clock` per second.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,8 +7,8 @@ use super::{Run, line::RunLine};
 /// Largest relative difference between two series that are the same by definition.
 const SAME: f64 = 1e-6;
 
-/// For each line of a subject, whether another one is this counter by the second, as `cpus_used` is
-/// of `task-clock`: one change would be found twice.
+/// For each line of a subject, whether it is a counter and another line is its rate: one change
+/// would be found twice.
 pub(super) fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
     let values = |line: &&RunLine| -> Vec<(usize, f64)> {
         let shown = line.shown(&run.metrics[line.metric], &run.windows);

@@ -1,5 +1,5 @@
-//! Findings of a run: those of its last window about the session, those of all windows, and waits
-//! over all of it.
+//! Findings of a run: about the session (from its last window), about single windows, and about
+//! waits over the whole run.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::{
 /// Findings about single windows while a run is built.
 #[derive(Default)]
 pub(super) struct WindowFindings {
-    /// Those of one kind and subject, each once.
+    /// One finding for each kind and subject.
     found: Vec<WindowFinding>,
     /// Subjects whose waits include throttling by a CPU quota.
     throttled: Vec<Subject>,
@@ -24,7 +24,7 @@ pub(super) struct WindowFindings {
 struct WindowFinding {
     kind: FindingKind,
     about: Subject,
-    /// Of the last such window.
+    /// The finding of the last such window.
     finding: ReportFinding,
     windows: usize,
 }
@@ -40,7 +40,7 @@ fn subject(report: &Report, finding: &ReportFinding) -> Subject {
     }
 }
 
-/// The name of what a finding is about, unless the sentence has it, and the sentence.
+/// The name of a finding's subject, empty if the sentence contains it, and the sentence.
 fn named(about: &Subject, finding: &ReportFinding, shown: &ShownNames<'_>) -> (String, String) {
     let who = match finding.about {
         FindingSubject::Socket(_) => String::new(),
@@ -50,7 +50,7 @@ fn named(about: &Subject, finding: &ReportFinding, shown: &ShownNames<'_>) -> (S
 }
 
 impl WindowFindings {
-    /// Adds those of a window.
+    /// Adds the findings of a window.
     pub(super) fn add(&mut self, report: &Report) {
         for finding in &report.findings {
             let kind = finding.kind;
@@ -105,7 +105,7 @@ impl Run {
         self.findings = findings;
     }
 
-    /// Findings about the longest waits over all windows, as of a single window.
+    /// Findings about the longest waits over all windows, worded like those of a single window.
     fn waits(&self, index: &RunIndex, shown: &ShownNames<'_>) -> Vec<(String, String)> {
         #[derive(Default)]
         struct Waits {

@@ -20,7 +20,8 @@ const NO_INTERVAL: (f64, f64) = (f64::NAN, f64::NAN);
 pub struct LineSubject {
     /// The part of the report: `row`, `socket`, `total`, `place`, `share`.
     pub part: &'static str,
-    /// Name of the subject, for people: as short as tells it from the other subjects of the run.
+    /// Name of the subject, for people: the shortest that distinguishes it from the other subjects
+    /// of the run.
     pub label: String,
     /// Labels of the subject, for programs: `kind` and `name`, and names from its runtime.
     pub labels: BTreeMap<&'static str, String>,
@@ -36,7 +37,8 @@ impl LineSubject {
         }
     }
 
-    /// Whether it is the rest of the machine, or all of it: no row that somebody asked for.
+    /// Whether the subject is the whole machine or the rest of it, and not a row that the user
+    /// asked for.
     #[must_use]
     pub fn is_rest(&self) -> bool {
         let rest = ["total", "system", "idle", "system+idle", "overflow"];
@@ -82,8 +84,7 @@ impl LineMetric {
         }
     }
 
-    /// Unit of its values over time: per second for counters, and for clocks the CPUs or threads
-    /// whose time they counted.
+    /// Unit of its values over time: per second for counters; CPUs or threads for clocks.
     #[must_use]
     pub fn shown_unit(&self) -> String {
         match (self.is_counter, self.unit.as_str()) {
@@ -96,7 +97,7 @@ impl LineMetric {
         }
     }
 
-    /// Factor from the value of a window of so many seconds to the value shown over time.
+    /// Factor that turns the value of a window of this length into the value shown over time.
     #[must_use]
     pub fn shown_factor(&self, seconds: f64) -> f64 {
         match (self.is_counter, self.unit.as_str()) {
@@ -215,7 +216,8 @@ impl RunLine {
         })
     }
 
-    /// [`Self::shown`] for plots: NaN in a partial window at the end, whose rates are no news.
+    /// [`Self::shown`] for plots: NaN in a partial window at the end, whose rate may be a false
+    /// peak.
     pub(super) fn drawn<'a>(
         &'a self,
         metric: &'a LineMetric,
@@ -240,7 +242,7 @@ impl RunLine {
         if known.is_empty() || seconds <= 0.0 {
             return None;
         }
-        // A line may have no value but that of the partial window.
+        // A line may have a value only in the partial window.
         let whole = match known.as_slice() {
             [whole @ .., (last, ..)] if !whole.is_empty() && is_partial(windows, *last) => whole,
             all => all,

@@ -65,7 +65,7 @@ pub struct Run {
     pub about: Vec<(String, String)>,
     /// Begin and end of each window, in seconds since the recording began.
     pub windows: Vec<(f64, f64)>,
-    /// Unix time of its begin, in seconds.
+    /// Unix time of the recording's begin, in seconds.
     pub began: f64,
     /// The subjects of lines.
     pub subjects: Vec<LineSubject>,
@@ -119,7 +119,7 @@ struct RunIndex {
     metrics: HashMap<(String, String), usize>,
     /// By subject, metric, distinguishing text, and counter group.
     lines: HashMap<(usize, usize, String, Option<u32>), usize>,
-    /// Lines by all that is shown of them.
+    /// What is shown of each line: subject, metric, and qualifier.
     shown_names: HashSet<(usize, usize, String)>,
     /// Names of metrics that are 0 for an owner that did not run.
     by_time: HashSet<String>,
@@ -155,7 +155,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// If it is damaged.
+    /// If the replay is damaged or empty.
     pub fn read(
         file: &str,
         about: impl IntoIterator<Item = (String, String)>,

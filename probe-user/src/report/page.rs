@@ -55,7 +55,7 @@ pub fn page(mut out: impl Write, run: &Run) -> io::Result<()> {
     let parts = ["samples", "roofline", "calibrations", "sampling"]
         .map(|name| (name, derived.remove(name).unwrap_or_default()));
     let mut head = head(run, &lines);
-    // Why there is no roofline is of interest to who gave the peaks of the machine.
+    // The reason for a missing roofline matters only to a user who gave the machine's peaks.
     head.extend(
         derived
             .into_iter()

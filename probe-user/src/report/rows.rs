@@ -7,12 +7,12 @@ use super::{LineSubject, Run, Selection};
 /// Most rows of a view; those that used the least CPU are left out.
 const MAX_ROWS: usize = 500;
 
-/// The metrics by which rows are large or small; else the first metric of the run is.
+/// The metrics that order rows. A run without them is ordered by its first metric.
 const CPU_METRICS: [&str; 2] = ["cpus_used", "task-clock"];
 
 impl Run {
-    /// Keeps the rows that the selection finds, of these the `top` that used most CPU. Rows for the
-    /// rest of the machine stay. Returns whether a row is left.
+    /// Keeps the rows that match the selection, and of these the `top` that used most CPU. Rows for
+    /// the rest of the machine stay. Returns whether a row is left.
     pub fn keep_rows(&mut self, selection: &Selection) -> bool {
         // Rows that were left out before have no lines.
         let shown: HashSet<usize> = self.lines.iter().map(|line| line.subject).collect();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_with_most_cpu_that_the_search_finds() {
+    fn matching_rows_with_most_cpu_are_kept() {
         let all = [
             ("web-1", 0.1),
             ("system", 0.9),

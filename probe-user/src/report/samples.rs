@@ -213,9 +213,9 @@ impl Scatter {
             })
             .collect();
         all.sort_by_key(|(at, sum)| (std::cmp::Reverse(sum.samples), *at));
-        let mut places = vec![0; all.len()];
-        for (place, (at, _)) in all.iter().enumerate() {
-            places[*at] = place;
+        let mut ranks = vec![0; all.len()];
+        for (rank, (at, _)) in all.iter().enumerate() {
+            ranks[*at] = rank;
         }
         self.sums = all.into_iter().map(|(_, sum)| sum).collect();
         let points = chosen.0.into_iter().map(|it| SamplePoint {
@@ -224,7 +224,7 @@ impl Scatter {
             latency: it.latency,
             operation: name(it.operation),
             source: name(it.source),
-            sum: places[it.sum],
+            sum: ranks[it.sum],
         });
         self.points = points.collect();
         self.points

@@ -14,7 +14,7 @@ pub(super) fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
     }
 }
 
-/// Two windows of the same event in two counter groups, with a value of its own in each.
+/// An event that is counted in two groups has different values there.
 #[test]
 fn an_event_of_two_groups_has_two_lines() {
     let mut run = Run::default();

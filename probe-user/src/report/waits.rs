@@ -59,16 +59,16 @@ impl Run {
             if lines.len() >= MAX_LINES && !lines.contains_key(&key) {
                 key.1 = None;
             }
-            let (known, metrics) = (&mut self.lines, &mut self.metrics);
+            let (run_lines, metrics) = (&mut self.lines, &mut self.metrics);
             let names = &mut index.names;
             let at = *lines.entry(key).or_insert_with_key(|(subject, behind)| {
-                let of_metric = metrics.iter().position(|it| it.name == WAITED_BEHIND);
-                let of_metric = of_metric.unwrap_or_else(|| {
+                let metric_index = metrics.iter().position(|it| it.name == WAITED_BEHIND);
+                let metric_index = metric_index.unwrap_or_else(|| {
                     metrics.push(metric.clone());
                     metrics.len() - 1
                 });
                 let qualifier = match behind {
-                    // It is named at the end.
+                    // The qualifier is set at the end, when all names are known.
                     Some(Ran::Subject(owner)) => {
                         names.learn(report, owner);
                         String::new()
@@ -76,8 +76,8 @@ impl Run {
                     Some(Ran::Text(text)) => format!("behind {text}"),
                     None => "behind others".to_owned(),
                 };
-                known.push(RunLine::new(*subject, of_metric, qualifier, window));
-                known.len() - 1
+                run_lines.push(RunLine::new(*subject, metric_index, qualifier, window));
+                run_lines.len() - 1
             });
             let line = &mut self.lines[at];
             // 0 in windows without a wait of this pair.

@@ -22,8 +22,8 @@ use crate::{
 /// The suffix of the names of shares.
 pub(super) const APPORTIONED: &str = "_apportioned";
 
-/// The metrics of shares in the traffic of memories, and what they are shares of. Those of what the
-/// CPUs of a socket send are parts of these.
+/// The metrics of shares in the traffic of memories, and what they are shares of. Metrics of what
+/// one socket's CPUs send are left out: they are parts of these.
 pub(crate) fn memory_shares(plan: &Plan) -> impl Iterator<Item = (String, MemoryTraffic)> {
     let planned = plan.metrics.list.iter().map(|it| &it.metric);
     let of_memories = planned

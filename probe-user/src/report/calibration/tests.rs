@@ -33,10 +33,10 @@ fn run(metrics: Vec<LineMetric>, lines: Vec<RunLine>) -> Run {
     }
 }
 
-/// The estimates of loads and stores are summed. Windows without one of the two values are left
-/// out, and so are lines by data source, which are included already.
+/// The estimates of loads and stores are summed. Windows without a count or an estimate are left
+/// out. So are lines by data source: the lines by operation include them.
 #[test]
-fn sampled_operations_beside_counted_ones() {
+fn estimates_of_loads_and_stores_are_summed() {
     let metrics = vec![
         metric("memory_accesses", "", true),
         metric("mem_access", "", true),
@@ -84,7 +84,7 @@ fn sampled_operations_beside_counted_ones() {
 
 /// A window without an interval leaves the sum without one, unless nothing ran in it.
 #[test]
-fn sampled_events_beside_counted_ones() {
+fn a_window_without_an_interval_leaves_the_sum_without_one() {
     let metrics = vec![
         metric("cycles", "", true),
         metric("sampled_cycles", "", true),
@@ -107,7 +107,7 @@ fn sampled_events_beside_counted_ones() {
 
 /// 32 bytes per access: one line per access would be twice the traffic.
 #[test]
-fn accesses_beside_the_traffic_of_a_socket() {
+fn accesses_are_compared_with_the_traffic_of_their_socket() {
     let metrics = vec![
         metric("cmem_read_bandwidth", "GB/s", false),
         metric("cmem_read_bandwidth_bytes_per_access", "B/access", false),
@@ -129,7 +129,7 @@ fn accesses_beside_the_traffic_of_a_socket() {
 }
 
 #[test]
-fn without_both_there_is_nothing() {
+fn an_estimate_without_its_count_is_left_out() {
     let metrics = vec![
         metric("cycles", "", true),
         metric("sampled_instructions", "", true),

@@ -1,11 +1,11 @@
 //! Whether two series of windows differ by more than chance.
 //!
-//! Windows are no independent observations: programs have phases, and bursts are rare. So the means
-//! of blocks of 1, 2, 4, ... windows are compared, down to 16 blocks a side, and the block length
-//! with the least evidence counts. At each length it is Welch's test (Biometrika 34, 1947, 28-35)
-//! on the means of blocks (nonoverlapping batch means: Schmeiser, Operations Research 30, 1982,
-//! 556-568). Three things widen it. First, the values' own intervals. Second, the correlation r of
-//! neighbouring blocks, estimated from both sides: n of them count as n (1 - r) / (1 + r)
+//! Windows are not independent observations: programs have phases, and bursts are rare. So the
+//! means of blocks of 1, 2, 4, ... windows are compared, down to 16 blocks a side, and the block
+//! length with the least evidence counts. The test at each length is Welch's (Biometrika 34, 1947,
+//! 28-35) on the means of blocks (nonoverlapping batch means: Schmeiser, Operations Research 30,
+//! 1982, 556-568). Three things widen it. First, the values' own intervals. Second, the correlation
+//! r of neighbouring blocks, estimated from both sides: n of them count as n (1 - r) / (1 + r)
 //! independent ones (Bayley and Hammersley, JRSS Supplement 8, 1946, 184-197). Third, where a side
 //! has fewer windows, the scatter of the other if that is larger.
 
@@ -75,17 +75,17 @@ impl WindowSeries {
     pub(super) fn new(windows: Vec<WindowValue>) -> Option<Self> {
         let seconds: f64 = windows.iter().map(|window| window.seconds).sum();
         let first = windows.first().filter(|_| seconds > 0.0)?.value;
-        let (mut beyond, mut own_variance) = (0.0, 0.0);
+        let (mut offset, mut own_variance) = (0.0, 0.0);
         for window in &windows {
             let share = window.seconds / seconds;
             // Relative to the first value, so that the mean of equal values is exactly that value.
-            beyond += (window.value - first) * share;
+            offset += (window.value - first) * share;
             own_variance += (window.error * share).powi(2);
         }
         Some(Self {
             windows,
             seconds,
-            mean: first + beyond,
+            mean: first + offset,
             own_variance,
         })
     }
@@ -99,7 +99,8 @@ impl WindowSeries {
         (self.len() / MIN_BLOCKS).max(1)
     }
 
-    /// Blocks of `length` windows, or slightly more where that does not divide their number.
+    /// Blocks of `length` windows, or slightly longer ones if `length` does not divide the number
+    /// of windows.
     fn blocks(&self, length: usize) -> BlockScatter {
         let count = self.len() / length;
         let bounds = |at: usize| at * self.len() / count;
@@ -132,8 +133,8 @@ impl BlockScatter {
         let products: f64 = { self.deviations.windows(2) }
             .map(|pair| pair[0] * pair[1])
             .sum();
-        let found = products / squares;
-        (squares > 0.0).then(|| found + (1.0 + 4.0 * found) / self.count())
+        let estimate = products / squares;
+        (squares > 0.0).then(|| estimate + (1.0 + 4.0 * estimate) / self.count())
     }
 
     /// Variance of the mean if neighbours were independent.
@@ -242,8 +243,8 @@ impl DifferenceTest {
     }
 }
 
-/// Probability of a difference of this size or more by chance. Values that never change differ by
-/// any difference.
+/// Probability of a difference of this size or more by chance. If the values of both sides never
+/// change, any difference is certain.
 fn probability(difference: f64, error: f64, degrees: f64) -> f64 {
     let student = StudentsT::new(0.0, 1.0, degrees).ok();
     match student.filter(|_| error > 0.0) {

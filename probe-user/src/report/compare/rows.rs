@@ -1,4 +1,4 @@
-//! Rows of two runs: which of them the user named, and which are the same.
+//! Rows of two runs: which of them the user named, and which correspond to each other.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -31,8 +31,8 @@ pub enum RowError {
     },
 }
 
-/// The subjects that `name` stands for: all that have it, as the containers of a pod do; else those
-/// of the one pod or row whose names or id contain it.
+/// The subjects that `name` stands for: those with exactly this name, such as all containers of a
+/// pod; else those of the only pod or row whose names or id contain it.
 pub(super) fn named(run: &Run, name: &str) -> Result<HashSet<usize>, RowError> {
     let matching = |matches: &dyn Fn(&LineSubject) -> bool| -> HashSet<usize> {
         let shown: HashSet<usize> = run.lines.iter().map(|line| line.subject).collect();
@@ -79,7 +79,7 @@ pub(super) fn named(run: &Run, name: &str) -> Result<HashSet<usize>, RowError> {
 /// (`chosen`), by container name.
 pub(super) fn pairs(
     subjects: [&[LineSubject]; 2],
-    there: &[HashSet<usize>; 2],
+    present: &[HashSet<usize>; 2],
     chosen: bool,
 ) -> HashMap<usize, usize> {
     type Name = fn(&LineSubject) -> Option<(&'static str, String)>;
@@ -106,7 +106,7 @@ pub(super) fn pairs(
     for name in names {
         let unique = |at: usize, free: &dyn Fn(usize) -> bool| {
             let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
-            for subject in there[at].iter().copied().filter(|subject| free(*subject)) {
+            for subject in present[at].iter().copied().filter(|subject| free(*subject)) {
                 if let Some(name) = name(&subjects[at][subject]) {
                     by_name.entry(name).or_default().push(subject);
                 }

@@ -1,4 +1,4 @@
-//! How often a star is wrong or missing, and how rows are named and paired.
+//! How often a difference is starred wrongly or missed, and how rows are named and paired.
 
 use super::*;
 use crate::report::tests::metric;
@@ -83,10 +83,10 @@ fn excess(level: f64, trials: u32, mut pair: impl FnMut() -> [WindowSeries; 2]) 
     f64::from(u32::try_from(hits.count()).unwrap()) / f64::from(trials) / level
 }
 
-/// Equal pairs have `p` as often as it says or less, also with skewed values, different numbers of
-/// windows, and rare events.
+/// Between equal sides, `p` is 0.01 or less in at most 1% of trials, also with skewed values,
+/// different numbers of windows, and rare events.
 #[test]
-fn p_is_no_less_than_chance() {
+fn p_of_equal_sides_is_rarely_small() {
     for (name, draw) in [
         ("normal", Random::normal as Draw),
         ("exponential", exponential),
@@ -104,9 +104,9 @@ fn p_is_no_less_than_chance() {
 }
 
 /// Neighbouring windows of most programs are correlated. Where the correlation lasts for a fifth of
-/// a recording or less, `p` stays within a factor of what it says.
+/// a recording or less, small values of `p` are at most five times too frequent.
 #[test]
-fn correlated_windows_are_no_independent_ones() {
+fn correlated_windows_do_not_make_p_too_small() {
     for (count, correlation, limit) in [
         (16, 0.5, 5.0),
         (30, 0.5, 3.0),
@@ -133,7 +133,7 @@ fn correlated_windows_are_no_independent_ones() {
 
 /// A slow drift within both recordings is scatter of their means.
 #[test]
-fn drift_is_no_difference() {
+fn drift_is_not_a_difference() {
     let mut random = Random(7);
     let mut side = || {
         let drift = (0..200).map(|at| f64::from(at) / 70.0 + random.normal());
@@ -191,7 +191,7 @@ fn recordings(random: &mut Random, factor: f64) -> Vec<ComparedValue> {
 
 /// Of 300 comparisons of equal recordings, of 100 values each, at most 1% have a star.
 #[test]
-fn equal_recordings_have_no_stars() {
+fn equal_recordings_rarely_have_stars() {
     let mut random = Random(7);
     let starred = (0..300).filter(|_| {
         let all = recordings(&mut random, 1.0);
@@ -202,7 +202,7 @@ fn equal_recordings_have_no_stars() {
     assert!(starred <= 3, "{starred} of 300");
 }
 
-/// A doubling is the first of 100 values, and has a star, in 20 of 20.
+/// A doubling is the first of 100 values, and has a star, in each of 20 trials.
 #[test]
 fn a_doubling_is_first() {
     let mut random = Random(7);
@@ -221,19 +221,19 @@ fn a_doubling_is_first() {
 
 /// Differences of the machine do not lower the bar for containers.
 #[test]
-fn the_machine_is_chosen_apart() {
+fn differences_of_the_machine_do_not_change_the_level_of_containers() {
     let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
-    let of_shift = |at, shift: f64| {
+    let shifted = |at, shift: f64| {
         let b = a.map(|value| value + shift);
         value(at, &series(&a, 0.0), &series(&b, 0.0))
     };
-    let slight = of_shift(0, 0.15);
+    let slight = shifted(0, 0.15);
     assert!((0.0005..0.005).contains(&slight.test().unwrap().p));
     let mut all = vec![slight];
-    all.extend((1..20).map(|at| of_shift(at, 0.01)));
+    all.extend((1..20).map(|at| shifted(at, 0.01)));
     all.extend((20..40).map(|at| ComparedValue {
         subject: subject("system", "system", None),
-        ..of_shift(at, 1.0)
+        ..shifted(at, 1.0)
     }));
     choose(&mut all);
     assert_eq!(all[0].subject.name(), "0");
@@ -251,7 +251,7 @@ fn series(values: &[f64], error: f64) -> WindowSeries {
 }
 
 #[test]
-fn intervals_widen_and_few_windows_have_no_verdict() {
+fn wide_intervals_raise_p_and_few_windows_have_no_verdict() {
     let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
     let b = a.map(|value| value + 0.5);
     assert!(p(&series(&a, 0.0), &series(&b, 0.0)) < 1e-4);
@@ -270,7 +270,7 @@ fn intervals_widen_and_few_windows_have_no_verdict() {
 /// Welch by hand, of eight values each without correlation: means 2 and 5, variances of the means
 /// 2/7 and 8/7.
 #[test]
-fn it_is_welchs_test() {
+fn without_correlation_the_test_is_welchs() {
     let a = [1.0, 3.0, 3.0, 1.0, 1.0, 3.0, 3.0, 1.0].map(|value| value + 0.0);
     let b = a.map(|value| 2.0 * value + 1.0);
     let Evidence::Tested(test) = chance::test(&series(&a, 0.0), &series(&b, 0.0)) else {
@@ -279,7 +279,8 @@ fn it_is_welchs_test() {
     // Deviations follow each other as + - - + + - - +: correlation -1/8, with its bias -1/16, so 0.
     // Squares 8 / (8 x 7) = 1/7 and 4/7: standard error sqrt(5/7).
     assert!((test.standard_error() - (5.0_f64 / 7.0).sqrt()).abs() < 1e-12);
-    // Degrees: 25/49 / (1/49/7 + 16/49/7) = 10.29. Of 10 and 11, t at 1% is 3.169 and 3.106.
+    // Degrees of freedom: 25/49 / (1/49/7 + 16/49/7) = 10.29. For 10 and 11, t at 1% is 3.169 and
+    // 3.106.
     let t = test.allowed(0.01) / test.standard_error();
     assert!((3.106..3.169).contains(&t), "{t}");
 }
@@ -325,7 +326,7 @@ fn subject(kind: &'static str, name: &str, pod: Option<&str>) -> LineSubject {
 }
 
 #[test]
-fn rows_are_compared_with_their_like() {
+fn rows_are_paired_by_name() {
     let first = [
         subject("system", "system", None),
         subject("container", "aa", Some("web-7d4b9c6f5-x2k4q")),
@@ -340,8 +341,8 @@ fn rows_are_compared_with_their_like() {
         subject("container", "gg", Some("batch-58c9f7d6b4-xxxxx")),
     ];
     let all = |subjects: &[LineSubject]| (0..subjects.len()).collect::<HashSet<_>>();
-    let there = || [all(&first), all(&second)];
-    let found = rows::pairs([&first, &second], &there(), false);
+    let present = || [all(&first), all(&second)];
+    let found = rows::pairs([&first, &second], &present(), false);
     let expected = HashMap::from([(0, 2), (1, 0), (2, 1)]);
     // Two pods of a batch cannot be told apart.
     assert_eq!(found, expected);
@@ -352,7 +353,7 @@ fn rows_are_compared_with_their_like() {
 }
 
 #[test]
-fn rows_are_named_as_they_are_printed() {
+fn rows_are_selected_by_the_names_that_are_printed() {
     let line = |subject| RunLine::new(subject, 0, String::new(), 0);
     let run = Run {
         file: "a.jsonl".to_owned(),

@@ -116,7 +116,7 @@ fn counts_behind_rates_are_shown_on_request() {
             behind_rates: true,
             ..metric("cycles", "", true)
         };
-        // Not the other metric's values in another unit.
+        // Reversed: otherwise `cycles` would be dropped as the other metric in another unit.
         run.lines[1].values.reverse();
         run
     };

@@ -8,10 +8,10 @@ fn gauge(value: f64, spread: Spread) -> Value {
     })
 }
 
-/// An owner that lives for two windows of a million takes the memory of two, and has no value in
+/// An owner that lives for four windows of a million takes the memory of four, and has no value in
 /// the others.
 #[test]
-fn a_line_has_the_windows_of_its_owner() {
+fn a_line_takes_memory_for_the_windows_of_its_owner() {
     let mut line = RunLine::new(0, 0, String::new(), 999_990);
     line.push(999_990, Ok(&gauge(1.0, Spread::Unknown)));
     line.push(999_992, Ok(&gauge(3.0, Spread::Sampled(2.0, 5.0))));

@@ -12,7 +12,7 @@ fn written() -> &'static str {
     golden.splitn(3, "---\n").nth(2).unwrap()
 }
 
-/// One container with two windows, 10 FLOP/s at 0.5 FLOP/B and 30 at 3; then one without.
+/// One container with two windows, 10 FLOP/s at 0.5 FLOP/B and 30 at 3; then one without FLOPS.
 fn run() -> Run {
     let metric = |name: &str, unit: &str| run_metric(name, unit, false);
     let line = |metric, values: &[f64]| RunLine {
@@ -62,14 +62,14 @@ fn output_of_the_verb_is_read() {
 
 #[test]
 fn a_file_that_is_no_roofline_is_refused_in_a_sentence() {
-    let said = |text: &str| Peaks::parse(text).unwrap_err().to_string();
-    assert!(said("name,value").contains("no output of `pmuscope roofline"));
-    assert!(said("{\"format\": 1}").contains("no output of `pmuscope roofline"));
+    let error = |text: &str| Peaks::parse(text).unwrap_err().to_string();
+    assert!(error("name,value").contains("no output of `pmuscope roofline"));
+    assert!(error("{\"format\": 1}").contains("no output of `pmuscope roofline"));
     let later = written().replace("\"format\": 1", "\"format\": 2");
-    assert!(said(&later).contains("its format is 2"));
+    assert!(error(&later).contains("its format is 2"));
     let mut none: Value = serde_json::from_str(written()).unwrap();
     none["roofs"] = json!([]);
-    assert!(said(&none.to_string()).contains("it has no roof"));
+    assert!(error(&none.to_string()).contains("it has no roof"));
 }
 
 #[test]

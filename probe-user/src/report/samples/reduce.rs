@@ -62,7 +62,7 @@ impl PointSumsByGroup {
         } else if has_space(&of_region, MAX_SUMS + MAX_REGION_SUMS) {
             of_region
         } else {
-            // Regions are programs' names: they may be too many too.
+            // Programs name regions, so these may be too many too.
             GroupKey::default()
         };
         self.merged += u64::from(key != whole);

@@ -24,7 +24,7 @@ fn points_are_drawn_evenly() {
     times.sort_unstable();
     times.dedup();
     assert_eq!(times.len(), POINTS);
-    // A tenth of them in each tenth, by five standard deviations.
+    // Each tenth of the samples has a tenth of the points, within five standard deviations.
     for tenth in 0..10 {
         let part = all / 10 * tenth..all / 10 * (tenth + 1);
         let within = times.iter().filter(|time| part.contains(time)).count();
@@ -68,7 +68,7 @@ fn sums_have_a_limit_and_lose_no_sample() {
 
 /// Programs may name as many regions as they like.
 #[test]
-fn texts_have_a_limit_and_what_is_beyond_is_counted() {
+fn texts_beyond_the_limit_are_counted() {
     const REGIONS: u64 = 70_000;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
@@ -94,14 +94,14 @@ fn texts_have_a_limit_and_what_is_beyond_is_counted() {
     let samples = SampleReader::open(&path).unwrap().unwrap();
     let scatter = Scatter::read("samples.parquet", samples).unwrap();
     assert_eq!(scatter.samples, REGIONS);
-    // One of those that are known is `load`.
+    // One of the known texts is `load`.
     assert_eq!(scatter.texts_left_out, REGIONS - (1 << 16) + 1);
     assert_eq!(scatter.json(None)["texts_left_out"], scatter.texts_left_out);
 }
 
-/// Times are of one clock where the machine is the same since it was booted.
+/// Samples and a recording share a clock only within one boot of one machine.
 #[test]
-fn samples_beside_a_recording_are_of_its_machine() {
+fn samples_and_recording_must_be_of_one_boot() {
     let about = |host: &str, unix: u64, time: u64| {
         let anchor = json!({"unix_ns": unix.to_string(), "time_ns": time.to_string()});
         vec![

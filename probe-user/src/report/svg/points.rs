@@ -23,8 +23,8 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 /// Addresses over time, by region, with the phases behind them. Without `all`, only tagged memory,
-/// or without tags the region with most samples: all memory is too far apart for one picture. None
-/// without points.
+/// or without tags the region with most samples: all addresses are too far apart for one picture.
+/// None without points.
 pub(in crate::report) fn samples(
     scatter: &Scatter,
     began: u64,
@@ -49,7 +49,7 @@ pub(in crate::report) fn samples(
     order.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let seconds = |time: u64| Scatter::seconds(began, time);
     #[expect(clippy::cast_precision_loss, reason = "an address, for the eye")]
-    let place = |address: u64| address as f64;
+    let float = |address: u64| address as f64;
     let series = |name: String| PlotSeries::new(name, Look::Points, Vec::new());
     let mut drawn: Vec<PlotSeries> = { order.iter().take(top) }
         .map(|(name, _)| series(name.unwrap_or("unknown").to_owned()))
@@ -64,7 +64,7 @@ pub(in crate::report) fn samples(
         let Some(at) = order.iter().position(|(known, _)| *known == name) else {
             continue;
         };
-        let (x, y) = (seconds(point.time), place(point.address));
+        let (x, y) = (seconds(point.time), float(point.address));
         times.push(x);
         addresses.push(y);
         drawn[at.min(top)].points.push(vec![(x, y)]);
@@ -111,7 +111,8 @@ fn label(point: &Value) -> String {
     point["label"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The roofline of all sockets, or of most threads. Points are in the order of `view`.
+/// The roofline of all sockets, or else the one with most threads. Points are in the order of
+/// `view`.
 pub(in crate::report) fn roofline(view: &Value) -> Option<String> {
     let size = |roof: &&Value| (roof["socket"].is_null(), roof["threads"].as_u64());
     let roof = list(&view["roofs"]).max_by_key(size)?;
@@ -122,11 +123,11 @@ pub(in crate::report) fn roofline(view: &Value) -> Option<String> {
     let placed = list(&view["points"]);
     let intensities = placed.clone().map(|it| number_field(it, "flops_per_byte"));
     let x = Axis::powers_of_ten(intensities.chain([peak / bandwidth]), 4.0);
-    let reach = |x: f64, bandwidth: f64| (x * bandwidth).min(peak);
+    let attainable = |x: f64, bandwidth: f64| (x * bandwidth).min(peak);
     let line = |name: String, bandwidth: f64, look| {
-        let turn = (peak / bandwidth).clamp(x.ends.0, x.ends.1);
-        let at = [x.ends.0, turn, x.ends.1];
-        let points = at.map(|it| (it, reach(it, bandwidth)));
+        let ridge = (peak / bandwidth).clamp(x.ends.0, x.ends.1);
+        let at = [x.ends.0, ridge, x.ends.1];
+        let points = at.map(|it| (it, attainable(it, bandwidth)));
         PlotSeries::new(name, look, vec![points.to_vec()])
     };
     let memory = format!("memory: {}B/s", short(bandwidth));
@@ -145,7 +146,7 @@ pub(in crate::report) fn roofline(view: &Value) -> Option<String> {
         PlotSeries::new(label(it), Look::Marks, vec![vec![at]])
     }));
     let heights = placed.map(|it| number_field(it, "flops"));
-    let lowest = reach(x.ends.0, bandwidth);
+    let lowest = attainable(x.ends.0, bandwidth);
     let y = Axis::powers_of_ten(heights.chain([peak, lowest]), 1.5);
     let plane = Plane {
         title: format!("FLOP/s over FLOP/B, peak {}FLOP/s", short(peak)),

@@ -38,9 +38,9 @@ fn a_distribution_is_over_the_bounds_of_its_buckets() {
     insta::assert_snapshot!(svg(&run(), &selection).unwrap());
 }
 
-/// Of many buckets some have names, which do not run into each other.
+/// Only some of many buckets have labels, which do not overlap.
 #[test]
-fn many_buckets_have_few_names() {
+fn many_buckets_have_few_labels() {
     let bounds: Vec<f64> = (0..37).map(f64::from).collect();
     let axis = XAxis::Buckets(&bounds, "cycles").scale((0.0, 37.0));
     let names = axis.labels;
