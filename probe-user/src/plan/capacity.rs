@@ -90,7 +90,7 @@ pub struct Capacity {
 #[derive(Clone, Copy, Debug)]
 struct WorkingCounters {
     general: usize,
-    /// Whether others count wrong.
+    /// Whether any other counter counts wrongly.
     is_any_broken: bool,
 }
 
@@ -110,7 +110,7 @@ impl Capacity {
         documented.probed(GroupProbe::new(pmus, online, model_specific), pmus)
     }
 
-    /// The same counters, with what a probe finds of them.
+    /// This capacity, with a probe that also checks it.
     fn probed(self, probe: impl Probe + 'static, pmus: &Pmus) -> Self {
         let names = pmus.cores().map(|pmu| pmu.name.clone());
         Self {
@@ -193,11 +193,14 @@ impl Capacity {
                     .collect()
             };
             let all = sampled_counters(&events);
-            let others = |refusal| matches!(refusal, Refusal::Kernel(_) | Refusal::Offline);
-            // If the kernel rejects one of them, opening it reports the reason.
-            let alone = |one| self.can_count(std::slice::from_ref(one)).is_err_and(others);
+            let cannot_open = |refusal| matches!(refusal, Refusal::Kernel(_) | Refusal::Offline);
+            // If the kernel rejects one of them by itself, opening it reports the reason.
+            let is_rejected = |one| {
+                self.can_count(std::slice::from_ref(one))
+                    .is_err_and(cannot_open)
+            };
             if let Err(why) = self.can_count(&all)
-                && !all.iter().any(alone)
+                && !all.iter().any(is_rejected)
             {
                 let fits =
                     |count: &usize| self.can_count(&sampled_counters(&events[..*count])).is_ok();
@@ -225,7 +228,7 @@ impl Capacity {
     ///
     /// # Errors
     ///
-    /// Why the first other one cannot.
+    /// Why the first group that cannot is refused.
     pub(crate) fn check(&self, plan: &Plan) -> Result<(), Refusal> {
         plan.groups.iter().try_for_each(|group| {
             let events = group.iter().map(|planned| RequestedEvent {
@@ -243,8 +246,8 @@ impl Capacity {
         let Some(first) = hardware.next() else {
             return Ok(());
         };
-        let shares = |it: &&RequestedEvent| it.counter.pmu == first.counter.pmu;
-        let sampled: Vec<RequestedEvent> = self.sampled.iter().filter(shares).cloned().collect();
+        let same_pmu = |it: &&RequestedEvent| it.counter.pmu == first.counter.pmu;
+        let sampled: Vec<RequestedEvent> = self.sampled.iter().filter(same_pmu).cloned().collect();
         if sampled.is_empty() {
             return self.fits(group);
         }

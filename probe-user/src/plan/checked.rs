@@ -27,12 +27,12 @@ impl Plan {
                 "a group has the uncore events {range:?} of {uncore}"
             ));
         }
-        let mut places = self.counted_places();
-        let nowhere = places.find(|place| !self.has(*place));
+        let mut places = self.count_sources();
+        let nowhere = places.find(|place| !self.contains_source(*place));
         nowhere.map(|place| format!("nothing is counted at {place:?}"))
     }
 
-    fn has(&self, place: CountSource) -> bool {
+    fn contains_source(&self, place: CountSource) -> bool {
         match place {
             CountSource::Core { group, at } => {
                 self.groups.get(group).is_some_and(|it| at < it.len())
@@ -43,7 +43,7 @@ impl Plan {
     }
 
     /// All count sources.
-    fn counted_places(&self) -> impl Iterator<Item = CountSource> + '_ {
+    fn count_sources(&self) -> impl Iterator<Item = CountSource> + '_ {
         let columns = self.columns.iter().map(|column| column.place);
         let metrics = self.metrics.list.iter().flat_map(|planned| {
             let sources = planned.sources.iter().flatten();

@@ -66,9 +66,9 @@ pub enum DefaultsError {
     Capabilities(#[from] MissingCapabilities),
 }
 
-/// Cycles, instructions and what else the PMU counts at the same time, so that nothing is
-/// multiplexed; without a PMU, software events, and waits for a CPU if these can be counted: as
-/// rates or as counts. Logs what is left out, and why.
+/// With a PMU: cycles, instructions and the other default events that it counts at the same time,
+/// so that nothing is multiplexed. Without one: software events, and waits for a CPU if `waits`; as
+/// `rates`, or else as counts. Logs what is left out, and why.
 ///
 /// # Errors
 ///
@@ -98,15 +98,15 @@ pub fn default_request(
         return without_pmu();
     }
     let chosen = DefaultEvents::choose(pmus, capacity)?;
-    if let Some((_, refusal)) = chosen.not_here.iter().find(|(name, _)| *name == NEEDED) {
+    if let Some((_, refusal)) = chosen.uncountable.iter().find(|(name, _)| *name == NEEDED) {
         tracing::warn!("cannot count {NEEDED}: {refusal}; counting {shown}");
         return Ok(DefaultRequest {
             left_out: chosen.reasons().collect(),
             ..without_pmu()?
         });
     }
-    if !chosen.not_here.is_empty() {
-        let names: Vec<&str> = chosen.not_here.iter().map(|(name, _)| *name).collect();
+    if !chosen.uncountable.is_empty() {
+        let names: Vec<&str> = chosen.uncountable.iter().map(|(name, _)| *name).collect();
         tracing::info!("this PMU does not count {}", names.join(", "));
     }
     if let Some(line) = chosen.left_out() {
@@ -125,7 +125,7 @@ struct DefaultEvents {
     /// Events that the PMU counts, but not together with the others.
     left_out: Vec<&'static str>,
     /// Events that cannot be counted at all.
-    not_here: Vec<(&'static str, Refusal)>,
+    uncountable: Vec<(&'static str, Refusal)>,
 }
 
 impl DefaultEvents {
@@ -133,7 +133,7 @@ impl DefaultEvents {
         let mut chosen = Self {
             events: Vec::new(),
             left_out: Vec::new(),
-            not_here: Vec::new(),
+            uncountable: Vec::new(),
         };
         // By core PMU: the events that are counted there at one time.
         let mut groups: BTreeMap<Option<String>, Vec<RequestedEvent>> = BTreeMap::new();
@@ -144,24 +144,24 @@ impl DefaultEvents {
                 .flat_map(|group| &group.events)
                 .filter_map(requested_event)
                 .collect();
-            let mut with = groups.clone();
+            let mut extended = groups.clone();
             for wanted in &all {
-                let group = with.entry(wanted.counter.pmu.clone()).or_default();
+                let group = extended.entry(wanted.counter.pmu.clone()).or_default();
                 group.push(wanted.clone());
             }
             let alone =
                 |wanted: &RequestedEvent| capacity.can_schedule(std::slice::from_ref(wanted));
-            if with
+            if extended
                 .values()
                 .all(|group| capacity.can_schedule(group).is_ok())
             {
-                groups = with;
+                groups = extended;
                 chosen.events.extend(parsed);
                 continue;
             }
             match all.iter().try_for_each(alone) {
                 Err(refusal) if name == NEEDED || !refusal.is_sampled_conflict() => {
-                    chosen.not_here.push((name, refusal));
+                    chosen.uncountable.push((name, refusal));
                 }
                 _ => chosen.left_out.push(name),
             }
@@ -173,8 +173,8 @@ impl DefaultEvents {
     /// The default events that are not counted, in the order of importance.
     fn reasons(&self) -> impl Iterator<Item = UncountableEvent> {
         HARDWARE.into_iter().filter_map(|name| {
-            let mut not_here = self.not_here.iter();
-            let reason = match not_here.find(|(absent, _)| *absent == name) {
+            let mut uncountable = self.uncountable.iter();
+            let reason = match uncountable.find(|(absent, _)| *absent == name) {
                 Some((_, refusal)) => refusal.to_string(),
                 None if self.left_out.contains(&name) => NO_COUNTER.to_owned(),
                 None => return None,
@@ -191,8 +191,8 @@ impl DefaultEvents {
         if self.left_out.is_empty() {
             return None;
         }
-        let not_here = |name: &&str| self.not_here.iter().all(|(absent, _)| absent != name);
-        let all: Vec<&str> = HARDWARE.into_iter().filter(not_here).collect();
+        let is_countable = |name: &&str| self.uncountable.iter().all(|(absent, _)| absent != name);
+        let all: Vec<&str> = HARDWARE.into_iter().filter(is_countable).collect();
         Some(format!(
             "not counted, as no counter is left for it: {}; in turns: `-e {},{CLOCK}`",
             self.left_out.join(", "),
@@ -211,7 +211,7 @@ mod tests {
         plan::{Plan, planner::ResolvedRequest},
     };
 
-    /// On a core that counts six events and its cycles.
+    /// The default events on a core with six general counters and one for cycles.
     fn chosen(reserve: usize) -> (DefaultEvents, Plan) {
         let pmus = Pmus::read(&sysfs("grace")).unwrap();
         let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_default_takes_turns() {
+    fn default_events_are_not_multiplexed() {
         for reserve in 0..6 {
             let (chosen, plan) = chosen(reserve);
             assert_eq!(plan.rotated, 0, "{reserve} counters for others");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{CountSource, Plan, Planned};
 
 impl Plan {
-    /// Numbers of counters that are read on a CPU when a slice is charged: hardware, software.
+    /// Numbers of hardware and of software counters that are read on a CPU when a slice is charged.
     #[must_use]
     pub fn reads(&self) -> (usize, usize) {
         let count = |groups: &[Vec<Planned>], software| {
@@ -31,17 +31,17 @@ impl Plan {
     pub fn degraded(mut self, hardware: usize, software: usize) -> Self {
         let fixed = self.fixed();
         let mut free_counters = (hardware, software);
-        // By group and position: the new source.
-        let mut places: Vec<Vec<Option<CountSource>>> = Vec::new();
+        // The new source of each counter, by its old group and position.
+        let mut new_sources: Vec<Vec<Option<CountSource>>> = Vec::new();
         let mut groups: Vec<Vec<Planned>> = Vec::new();
         let mut rotated = 0;
         for (at, group) in std::mem::take(&mut self.groups).into_iter().enumerate() {
             // Only one multiplexed group runs at a time.
-            let mut of_group = free_counters;
+            let mut group_budget = free_counters;
             let budget = if at < fixed {
                 &mut free_counters
             } else {
-                &mut of_group
+                &mut group_budget
             };
             let mut remaining = Vec::new();
             let mut moved = Vec::new();
@@ -60,28 +60,28 @@ impl Plan {
                     remaining.push(planned);
                 }
             }
-            places.push(moved);
+            new_sources.push(moved);
             if !remaining.is_empty() {
                 groups.push(remaining);
                 rotated += usize::from(at >= fixed);
             }
         }
         (self.groups, self.rotated) = (groups, rotated);
-        let now = |place: CountSource| match place {
-            CountSource::Core { group, at } => places[group][at],
+        let new_source = |place: CountSource| match place {
+            CountSource::Core { group, at } => new_sources[group][at],
             other => Some(other),
         };
-        self.retain_columns(now);
+        self.retain_columns(new_source);
         self.metrics.list.retain_mut(|planned| {
             let Ok(sources) = &mut planned.sources else {
                 return true;
             };
             let events = sources.iter_mut().flat_map(|source| &mut source.events);
             let mut places = events.map(|(_, place)| place).chain(&mut planned.io);
-            places.all(|place| now(*place).map(|now| *place = now).is_some())
+            places.all(|place| new_source(*place).map(|new| *place = new).is_some())
         });
         self.weights.retain_mut(|weight| {
-            let (all, remote) = (now(weight.all), weight.remote.map(now));
+            let (all, remote) = (new_source(weight.all), weight.remote.map(new_source));
             let whole = all.is_some() && remote != Some(None);
             if let Some(all) = all {
                 (weight.all, weight.remote) = (all, remote.flatten());
@@ -91,8 +91,8 @@ impl Plan {
         self
     }
 
-    /// Leaves out the columns of the counters that were left out.
-    fn retain_columns(&mut self, now: impl Fn(CountSource) -> Option<CountSource>) {
+    /// Drops the columns of the counters that were dropped.
+    fn retain_columns(&mut self, new_source: impl Fn(CountSource) -> Option<CountSource>) {
         // A counter that stays keeps its column, even if the column showed a counter of another
         // group.
         let mut by_column = BTreeMap::new();
@@ -105,7 +105,9 @@ impl Plan {
         let mut columns = Vec::new();
         for (number, mut column) in std::mem::take(&mut self.columns).into_iter().enumerate() {
             numbers.push(columns.len());
-            if let Some(place) = now(column.place).or_else(|| by_column.get(&number).copied()) {
+            if let Some(place) =
+                new_source(column.place).or_else(|| by_column.get(&number).copied())
+            {
                 column.place = place;
                 columns.push(column);
             }
@@ -117,8 +119,8 @@ impl Plan {
         }
     }
 
-    /// The events of each group as they are opened, those of sockets after those of cores. They
-    /// identify a group.
+    /// The events of each group as they are opened, which identify the group: groups of cores
+    /// first, then those of sockets.
     #[must_use]
     pub fn opened(&self) -> Vec<Vec<String>> {
         let uncore = self

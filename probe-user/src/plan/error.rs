@@ -18,7 +18,7 @@ pub enum PlanError {
         groups: usize,
         /// Slots of the programs.
         slots: usize,
-        /// Counters of one group.
+        /// Most counters in one group.
         in_group: usize,
     },
     /// More sampled events than counters.

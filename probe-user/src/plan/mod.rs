@@ -138,7 +138,7 @@ pub struct Plan {
     pub metrics: PlannedMetrics,
     /// Counters of cores that attribute a socket's traffic, the best first.
     pub weights: Vec<PlannedWeight>,
-    /// What this machine's weights count of the traffic of metrics.
+    /// How much of the traffic of metrics this machine's weights count.
     #[serde(default, skip_serializing_if = "UsedCalibration::is_empty")]
     pub calibration: UsedCalibration,
     /// Why the weights are multiplexed with other groups, if they are.
@@ -148,8 +148,8 @@ pub struct Plan {
     pub devices: Arc<Devices>,
     /// The CPUs of each kind of core, if the machine has several.
     pub cores: Vec<CpuList>,
-    /// Whether the events are the default ones of windows, where tables show metrics in their
-    /// place.
+    /// Whether the events are the default ones of windows. Tables then show metrics instead of
+    /// them.
     #[serde(default)]
     pub rates_only: bool,
 }
@@ -178,7 +178,7 @@ impl Plan {
         plan.checked()
     }
 
-    /// Takes what is calibrated of its metrics by weights that it counts.
+    /// Takes the calibrations of its metrics, if all of their weights are counted.
     fn calibrate(&mut self, calibration: &UsedCalibration) {
         let metrics = &self.metrics.list;
         let planned = |it: &&CalibratedTraffic| {
@@ -368,8 +368,8 @@ impl Plan {
             .fold(0, |bits, (slot, clock)| bits | u64::from(clock) << slot)
     }
 
-    /// [`SchedulerCounter::BITS`] for each slot, for the programs: the number of its scheduler
-    /// counter, 0 for an event that is opened. Only groups that always run have such counters.
+    /// For the programs, [`SchedulerCounter::BITS`] bits for each slot: the number of its scheduler
+    /// counter, or 0 for an event that is opened. Only groups that always run have such counters.
     pub(crate) fn scheduler_slots(&self) -> u64 {
         let fixed = self.groups[..self.fixed()].iter().flatten();
         let numbers = fixed.map(|planned| match planned.counter.is_of_scheduler() {

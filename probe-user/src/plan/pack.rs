@@ -109,8 +109,8 @@ mod tests {
                 prop_assert!(pmu_with(counters)(group));
                 prop_assert_eq!(union(&[], group).len(), group.len());
             }
-            for (event_set, of) in event_sets.iter().zip(&packed.group_of) {
-                match of {
+            for (event_set, group) in event_sets.iter().zip(&packed.group_of) {
+                match group {
                     Some(group) => {
                         let group = &packed.groups[*group];
                         prop_assert!(event_set.iter().all(|event| group.contains(event)));

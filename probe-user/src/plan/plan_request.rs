@@ -22,9 +22,9 @@ pub struct PlanRequest {
     pub metrics: Vec<String>,
     /// Events that are always counted, unless the user names them.
     pub always: &'static str,
-    /// Shares use only these events: no counters are opened for them.
+    /// Whether shares use only these events, so that no counters are opened for shares.
     pub own_weights: bool,
-    /// Calibrations of this machine, by which the traffic of their metrics is divided.
+    /// Calibrations of this machine, which divide the traffic of their metrics.
     pub calibration: UsedCalibration,
     /// Whether all weights are counted, not only the best of each traffic and the calibration's.
     pub all_weights: bool,
@@ -37,7 +37,7 @@ pub struct PlanRequest {
     /// Whether waits for a CPU can be counted ([`Machine::keeps_waits`]), as they are by default
     /// without a PMU.
     pub waits: bool,
-    /// Whether the default is of rates, for one window after another; else of counts.
+    /// Whether the default events are rates, for consecutive windows; else counts.
     pub rates: bool,
 }
 
@@ -66,7 +66,7 @@ pub enum PlanRequestError {
     /// None of the events can be counted here: the reason of the first.
     #[error("{0}")]
     NothingCountable(String),
-    /// It does not fit.
+    /// The request does not fit.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// No such device.
@@ -178,8 +178,8 @@ impl PlanRequest {
             }
             ([], _) => Vec::new(),
             (lists, _) => {
-                let (events, not_here) = event::parse_countable(&lists.join(","), pmus)?;
-                uncountable = not_here;
+                let (events, missing) = event::parse_countable(&lists.join(","), pmus)?;
+                uncountable = missing;
                 events
             }
         };
@@ -200,7 +200,7 @@ impl PlanRequest {
             always.retain(|group| !group.events.is_empty());
             events.extend(always);
         }
-        // A count beside the length of its window says what a rate says.
+        // Rates are not offered: a count and the length of its window say the same.
         let is_rate = |metric: &Metric| matches!(metric.unit.as_str(), "1/s" | "thread");
         let general: Vec<&Metric> = catalogue
             .metrics()
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use crate::{catalogue::Chip, plan::simulated::SimulatedCore};
 
-    /// Whether tables show rates in place of events, in windows or not.
+    /// Whether tables show rates instead of these events.
     fn rates_only(events: &[&str], rates: bool) -> bool {
         let pmus = Pmus::read(&sysfs("grace")).unwrap();
         let hardware = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
@@ -280,7 +280,8 @@ mod tests {
         plan.unwrap().rates_only
     }
 
-    /// The plan of events and metrics on a tree, with such cores and a counter for others.
+    /// The plan of events and metrics on a tree, with simulated cores and one counter reserved for
+    /// others.
     fn planned(
         (tree, chip): (&str, &str),
         core: SimulatedCore,
@@ -321,11 +322,11 @@ mod tests {
         let plan = planned(emr, core, (&[], &["dtlb_walk_ratio,ipc"])).unwrap();
         assert!(!plan.computes("dtlb_walk_ratio"));
         assert!(plan.computes("ipc"));
-        let whole = SimulatedCore {
+        let unfiltered = SimulatedCore {
             architectural_only: false,
             ..core
         };
-        let plan = planned(emr, whole, (&[stalls], &["dtlb_walk_ratio"])).unwrap();
+        let plan = planned(emr, unfiltered, (&[stalls], &["dtlb_walk_ratio"])).unwrap();
         assert!(plan.computes("dtlb_walk_ratio"));
     }
 

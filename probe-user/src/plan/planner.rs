@@ -168,13 +168,13 @@ impl Plan {
         several_kinds: bool,
         slots: Slots<'_>,
     ) -> Result<(), PlanError> {
-        let (event_sets, left) = choose_event_sets(event_sets, slots);
+        let (event_sets, left_out) = choose_event_sets(event_sets, slots);
         let mut packed = slots.packed(&event_sets);
-        for (event_set, of) in event_sets.iter().zip(&mut packed.group_of) {
-            // A group of the user is opened as it is: the kernel says what is wrong with it.
-            // Together with sampled events it would take their counters.
-            // A hidden event would count 0.
-            if of.is_none() && matches!(event_set.purpose, Purpose::Columns(_)) {
+        for (event_set, index) in event_sets.iter().zip(&mut packed.group_of) {
+            // A group of the user that does not fit is opened as it is, and the kernel says what is
+            // wrong with it. A group that would take the counters of sampled events is refused
+            // here, and so is a hidden event, which would count 0.
+            if index.is_none() && matches!(event_set.purpose, Purpose::Columns(_)) {
                 let events = || event_set.name(self);
                 match slots.can_schedule(&event_set.wanted) {
                     Err(why @ Refusal::SampledConflict { .. }) => {
@@ -191,7 +191,7 @@ impl Plan {
                     }
                     Ok(()) | Err(_) => {}
                 }
-                *of = Some(packed.groups.len());
+                *index = Some(packed.groups.len());
                 packed.groups.push(event_set.wanted.clone());
             }
         }
@@ -218,18 +218,20 @@ impl Plan {
                 |group: &Vec<RequestedEvent>| event_set.wanted.iter().all(|it| group.contains(it));
             packed.groups.iter().position(holds)
         };
-        let left: Vec<(&EventSet, Option<usize>)> =
-            left.iter().map(|it| (*it, containing_group(it))).collect();
-        for (event_set, of) in event_sets.into_iter().zip(packed.group_of).chain(left) {
-            match of {
-                Some(of) => {
-                    let group = &packed.groups[of];
+        let left_out: Vec<(&EventSet, Option<usize>)> = left_out
+            .iter()
+            .map(|it| (*it, containing_group(it)))
+            .collect();
+        for (event_set, index) in event_sets.into_iter().zip(packed.group_of).chain(left_out) {
+            match index {
+                Some(index) => {
+                    let group = &packed.groups[index];
                     let places = event_set.wanted.iter().map(|wanted| {
                         let at = group
                             .iter()
                             .position(|event| event == wanted)
                             .expect("an event set is whole in its group");
-                        self.place_of(kind, base + of, at)
+                        self.place_of(kind, base + index, at)
                     });
                     let places: Vec<CountSource> = places.collect();
                     self.assign_places(event_set, &places);
@@ -322,7 +324,7 @@ impl Plan {
                 }
             }
             Purpose::Metric { at, place, names } => {
-                // Another event set of the metric did not fit: a part is not the whole.
+                // Another event set of the metric did not fit, so the metric has no value.
                 let Ok(sources) = &mut self.metrics.list[*at].sources else {
                     return;
                 };
@@ -350,7 +352,7 @@ impl Plan {
 }
 
 /// Everything requested; optional metrics only if they add no event group and so cost no
-/// multiplexing time. Then the optional ones that were left out.
+/// multiplexing time. The second list is the optional ones that were left out.
 fn choose_event_sets<'a>(
     event_sets: &'a [EventSet],
     slots: Slots<'_>,
@@ -359,18 +361,18 @@ fn choose_event_sets<'a>(
     let (offered, mut chosen): (Vec<&EventSet>, Vec<&EventSet>) =
         event_sets.iter().partition(is_offered);
     let groups = slots.packed(&chosen).groups.len();
-    let mut left = Vec::new();
+    let mut left_out = Vec::new();
     for event_set in offered {
         chosen.push(event_set);
         let packed = slots.packed(&chosen);
         if packed.groups.len() > groups || packed.group_of.last() == Some(&None) {
-            left.extend(chosen.pop());
+            left_out.extend(chosen.pop());
         }
     }
-    (chosen, left)
+    (chosen, left_out)
 }
 
-/// Rejects filters of events and of metrics that exclude each other: each was parsed alone.
+/// Rejects filters of events and of metrics that exclude each other. Parsing checked each alone.
 fn check_filters<'a>(
     event_sets: impl Iterator<Item = &'a EventSet>,
     request: &ResolvedRequest<'_>,

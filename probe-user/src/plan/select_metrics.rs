@@ -1,4 +1,4 @@
-//! Metrics of a replay, which may be others than the recording's.
+//! Metrics of a replay, which may differ from the recording's.
 
 use super::{CountSource, MetricSource, Plan, PlannedMetric};
 use crate::catalogue::{Catalogue, Hardware, Metric, SelectError};
@@ -9,7 +9,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// A name of no metric on the plan's machine.
+    /// If a name is no metric on the plan's machine.
     pub fn select_metrics(
         &mut self,
         catalogue: &Catalogue,
@@ -57,12 +57,14 @@ impl Plan {
         for group in 0..self.groups.len() {
             let place = |event: &str| {
                 let places = self.places(metric, event);
-                let found = places.iter().find(|place| match place {
-                    CountSource::Core { group: of, .. } => *of == group || *of < self.fixed(),
+                let source = places.iter().find(|place| match place {
+                    CountSource::Core { group: other, .. } => {
+                        *other == group || *other < self.fixed()
+                    }
                     CountSource::Sampled(_) => true,
                     CountSource::Uncore { .. } | CountSource::Duration => false,
                 });
-                found
+                source
                     .map(|place| (event.to_owned(), *place))
                     .ok_or_else(|| event.to_owned())
             };
@@ -90,7 +92,7 @@ impl Plan {
     /// family.
     fn places(&self, metric: &Metric, event: &str) -> Vec<CountSource> {
         let spec = metric.pmu.events.get(event);
-        let is_it = |name: &str| {
+        let is_this_event = |name: &str| {
             let also = spec
                 .is_some_and(|spec| spec.perf == name || spec.also.iter().any(|also| also == name));
             name == event || also
@@ -98,7 +100,7 @@ impl Plan {
         let columns = self
             .columns
             .iter()
-            .filter(|column| is_it(&column.name))
+            .filter(|column| is_this_event(&column.name))
             .map(|column| column.place);
         let events = self
             .metrics

@@ -61,9 +61,9 @@ pub(super) fn requested_weights(
     };
     let machine = &request.machine;
     let sockets = machine.sockets.unwrap_or(1);
-    let needs = |of: MemoryTraffic| {
+    let needs = |traffic: MemoryTraffic| {
         let mut needs = request.metrics.iter().map(|metric| metric.apportion);
-        needs.any(|apportion| apportion.needs() == Some(of))
+        needs.any(|apportion| apportion.needs() == Some(traffic))
     };
     let countable = |weight: &'static WeightSpec| {
         let mut events = parsed(&events(core, weight)?, pmus);
@@ -76,10 +76,10 @@ pub(super) fn requested_weights(
         let whole = !events.is_empty() && (!weight.local || events.len() > 1);
         whole.then_some((RequestedWeight(weight), events))
     };
-    let weights = |of: MemoryTraffic| {
+    let weights = |traffic: MemoryTraffic| {
         let weights = machine.platform.weights().iter();
         let of_traffic = weights.filter(move |weight| {
-            weight.of == of && weight.sockets.is_none_or(|of_many| of_many == sockets)
+            weight.of == traffic && weight.sockets.is_none_or(|count| count == sockets)
         });
         let mut names = BTreeSet::new();
         let countable = of_traffic.filter_map(countable);
@@ -122,14 +122,14 @@ fn is_requested(request: &ResolvedRequest<'_>, wanted: &RequestedEvent) -> bool 
 
 /// A weight's events on this core: all accesses, then those to other sockets.
 fn events(core: &Pmu, weight: &WeightSpec) -> Option<Vec<String>> {
-    let has = |event: &str| match event.contains('=') {
+    let is_known = |event: &str| match event.contains('=') {
         true => event.split(',').all(|term| {
             let name = term.split('=').next().unwrap_or_default();
             core.formats.contains_key(name)
         }),
         false => core.event(event).is_some(),
     };
-    let named = |event: &String| has(event).then(|| format!("{}/{event}/", core.name));
+    let named = |event: &String| is_known(event).then(|| format!("{}/{event}/", core.name));
     let all = named(&weight.event)?;
     let remote = weight.remote.as_ref().and_then(named);
     if weight.local && remote.is_none() {

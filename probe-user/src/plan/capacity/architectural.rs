@@ -1,6 +1,6 @@
 //! Model-specific events of Intel's cores, which a hypervisor may hide from a guest.
 //!
-//! KVM's filter of events lets the guest open and run a hidden event, and counts nothing.
+//! KVM's event filter lets the guest open and run a hidden event, which then counts nothing.
 //! Architectural events are those of Intel's Software Developer's Manual, volume 3, "Pre-defined
 //! Architectural Performance Events".
 
@@ -32,7 +32,7 @@ const FIXED: u64 = 0x00;
 /// A model-specific event that every load of a program causes, by the catalogue.
 const LOADS: &str = "MEM_INST_RETIRED.ALL_LOADS";
 
-/// Loads of the loop that causes it.
+/// Loads in the loop that causes this event.
 const LOOP: u32 = 100_000;
 
 /// Whether a counter of an Intel core needs more than the architectural events.
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_an_event_of_intel_servers_alone() {
+    fn only_intel_servers_have_the_event_of_loads() {
         let catalogue = Catalogue::builtin().unwrap();
         let event_of = |tree: &str, platform: &str| {
             let pmus = Pmus::read(&sysfs(tree)).unwrap();

@@ -37,7 +37,7 @@ const TOLERANCE: u64 = 100;
 const MAX_COUNTERS: usize = 64;
 
 /// Number of tries: a counter that another user or the hypervisor takes for a moment is free again
-/// at the next one.
+/// at the next try.
 const TRIES: usize = 3;
 
 /// The time between two tries.
@@ -50,17 +50,17 @@ pub(crate) struct CounterTestResult {
     pub(crate) executed: u64,
     /// The count of each counter, in the order in which the kernel assigns counters.
     pub(crate) counts: Vec<u64>,
-    /// Other counters, which other users held.
+    /// Counters that other users held.
     pub(crate) held: usize,
 }
 
 /// Why the counters of a PMU could not be tested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CounterTestError {
-    /// It names no event with a known true count.
+    /// The PMU names no event with a known true count.
     #[error("it names no event that counts instructions")]
     NoEvent,
-    /// This process cannot run on its CPUs.
+    /// This process cannot run on the PMU's CPUs.
     #[error("this process may not run on its CPUs")]
     NoCpu,
     /// The kernel does not open the event.
@@ -86,12 +86,12 @@ impl CounterTestResult {
     /// instructions, the event does not count what its name says (as on an emulated PMU), and the
     /// first counter is the reference.
     pub(crate) fn working(&self) -> usize {
-        let truth = if self.has_true_count() {
+        let reference = if self.has_true_count() {
             self.executed
         } else {
             self.counts.first().copied().unwrap_or(0)
         };
-        let right = |count: &&u64| truth > 0 && near(**count, truth);
+        let right = |count: &&u64| reference > 0 && near(**count, reference);
         self.counts.iter().take_while(right).count()
     }
 
@@ -99,13 +99,13 @@ impl CounterTestResult {
     pub(crate) fn fault(&self, pmu: &str) -> Option<String> {
         let (all, working, executed) = (self.counts.len(), self.working(), self.executed);
         if let Some(wrong) = self.counts.get(working) {
-            let truth = if self.has_true_count() {
+            let expected = if self.has_true_count() {
                 format!("{executed} instructions")
             } else {
                 format!("{executed} instructions, and counter 1 {}", self.counts[0])
             };
             return Some(format!(
-                "counter {} of the {all} that {pmu} has free counted {wrong} of {truth}: the \
+                "counter {} of the {all} that {pmu} has free counted {wrong} of {expected}: the \
                  first {working} are used",
                 working + 1
             ));
@@ -250,8 +250,8 @@ fn run(group: &[OwnedFd]) -> Option<Vec<u64>> {
     ran.iter().enumerate().map(delta).collect()
 }
 
-fn near(count: u64, truth: u64) -> bool {
-    count.abs_diff(truth) <= truth / TOLERANCE
+fn near(count: u64, reference: u64) -> bool {
+    count.abs_diff(reference) <= reference / TOLERANCE
 }
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_compared_with_the_truth_not_with_each_other() {
+    fn counters_are_compared_with_the_executed_instructions() {
         let right = EXECUTED_INSTRUCTIONS + 37;
         assert_eq!(counted(&[right; 6]).fault("cpu"), None);
         assert_eq!(counted(&[right; 6]).working(), 6);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_agree_and_are_not_right() {
+    fn equal_counts_of_zero_are_a_fault() {
         assert_eq!(counted(&[0; 4]).working(), 0);
         assert!(counted(&[0; 4]).fault("cpu").is_some());
     }

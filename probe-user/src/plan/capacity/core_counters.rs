@@ -21,7 +21,7 @@ const GENERAL: [&str; 2] = ["branch-misses", "branches"];
 pub(crate) struct CoreCounters {
     /// Counters that count any event.
     pub(crate) general: usize,
-    /// Events that have another counter, next to the general ones.
+    /// Events that have a fixed counter, in addition to the general ones.
     pub(crate) fixed: Vec<&'static str>,
     /// General counters by the documents of the core.
     pub(crate) documented: Option<usize>,
@@ -49,7 +49,8 @@ impl Capacity {
             let hardware: Vec<&RequestedEvent> = all.iter().collect();
             !all.is_empty() && self.fits_beside(&hardware, &all, 0).is_ok()
         };
-        // A guest may lack a fixed counter of its core: one general counter was taken for it.
+        // A guest may lack a documented fixed counter. Then a general counter was taken for it, and
+        // `known` is one too low.
         let general = match copied {
             Some(_) => (known..MOST).find(|general| !fits(general + 1, None))?,
             None => known,

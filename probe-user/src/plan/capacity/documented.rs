@@ -15,7 +15,7 @@ pub(super) struct DocumentedCounters {
     pub(super) constrained: Vec<(Counter, EventSpec)>,
 }
 
-/// The events of a PMU that not every counter can count, by all encodings of the catalogue.
+/// The events of a PMU that not every counter can count, in all encodings of the catalogue.
 pub(super) fn constrained_events(
     spec: &PmuSpec,
     pmu: &str,
@@ -32,8 +32,8 @@ pub(super) fn constrained_events(
             let Ok(groups) = event::parse(&text, pmus) else {
                 continue;
             };
-            for found in groups.into_iter().flat_map(|group| group.events) {
-                if let Source::Counter(counter) = found.source {
+            for parsed in groups.into_iter().flat_map(|group| group.events) {
+                if let Source::Counter(counter) = parsed.source {
                     constrained.push((counter, event.clone()));
                 }
             }
@@ -45,8 +45,8 @@ pub(super) fn constrained_events(
 impl DocumentedCounters {
     pub(super) fn constraint(&self, wanted: &RequestedEvent) -> Option<&EventSpec> {
         let mut constrained = self.constrained.iter();
-        let found = constrained.find(|(counter, _)| *counter == wanted.counter);
-        found.map(|(_, spec)| spec)
+        let entry = constrained.find(|(counter, _)| *counter == wanted.counter);
+        entry.map(|(_, spec)| spec)
     }
 
     /// Whether the events fit on the first `counters`, with `reserve` of them left over.

@@ -1,4 +1,4 @@
-//! Cores with other counters than their documents say, as a hypervisor may offer: for tests.
+//! For tests: cores whose counters differ from their documents, as under a hypervisor.
 
 use std::collections::BTreeMap;
 

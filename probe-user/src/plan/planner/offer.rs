@@ -21,11 +21,14 @@ pub(super) struct Offer {
 impl Offer {
     /// The optional metrics that the user's events suffice for, except requested ones.
     pub(super) fn all(request: &ResolvedRequest<'_>, pmus: &Pmus) -> Vec<Self> {
-        let asked = |metric: &Metric| {
+        let is_requested = |metric: &Metric| {
             let mut metrics = request.metrics.iter();
             metrics.any(|other| other.name == metric.name)
         };
-        let offered = request.offered.iter().filter(|metric| !asked(metric));
+        let offered = request
+            .offered
+            .iter()
+            .filter(|metric| !is_requested(metric));
         offered
             .filter_map(|metric| Self::for_metric(metric, request, pmus))
             .collect()
@@ -48,10 +51,11 @@ impl Offer {
             .enumerate()
             .filter_map(|(column, event)| Some((column, requested_event(event)?)))
             .collect();
-        // The time of counters includes what an exclusion leaves out.
-        let of_all = metric.formula.implicits().contains(&Implicit::CounterTime);
-        let with = |exclude| {
-            if of_all && exclude != Exclude::default() {
+        // The counters' running time includes excluded levels, so it suits only counts of all
+        // levels.
+        let needs_all_levels = metric.formula.implicits().contains(&Implicit::CounterTime);
+        let with_exclude = |exclude| {
+            if needs_all_levels && exclude != Exclude::default() {
                 return None;
             }
             let mut offer = Self {
@@ -82,13 +86,17 @@ impl Offer {
             }
             Some(offer)
         };
-        // Of everything, if it can be had.
+        // Counts of all levels come first.
         let own = counted.iter().map(|(_, own)| own.exclude);
-        [Exclude::default()].into_iter().chain(own).find_map(with)
+        [Exclude::default()]
+            .into_iter()
+            .chain(own)
+            .find_map(with_exclude)
     }
 }
 
-/// The metric of user mode or of the kernel alone has that in its name. None for other levels.
+/// The metric of counts with this exclusion. One of user mode or of the kernel alone has that in
+/// its name. None for other levels.
 fn filtered(metric: &Metric, exclude: Exclude) -> Option<Metric> {
     let Exclude { user, kernel, hv } = exclude;
     let (end, level) = match (user, kernel, hv) {
@@ -130,8 +138,8 @@ impl Plan {
         event_sets
     }
 
-    /// Adds the sources of their other events to the optional metrics, which are the last ones,
-    /// once all events are placed.
+    /// Once all events are placed, adds the sources of their other events to the optional metrics,
+    /// which are last in the list.
     pub(super) fn join_offers(&mut self, offers: &[Offer]) {
         let first = self.metrics.list.len() - offers.len();
         for (offer, planned) in offers.iter().zip(&mut self.metrics.list[first..]) {

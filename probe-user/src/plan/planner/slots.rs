@@ -1,6 +1,6 @@
 //! Slots: the counters that event sets can be packed into, next to weights that always run.
 //!
-//! A multiplexed weight would say nothing of what its owner did in the intervals of other groups.
+//! A multiplexed weight would say nothing about what an owner did in the intervals of other groups.
 //! So weights always run if every event set still fits next to them.
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ impl<'a> Slots<'a> {
 
     /// Whether these events can be counted at one time.
     pub(super) fn can_schedule(self, group: &[RequestedEvent]) -> Result<(), Refusal> {
-        // An event in both is opened twice, and takes two counters.
+        // An event that is also pinned is opened twice, and takes two counters.
         let all: Vec<RequestedEvent> = group.iter().chain(self.pinned).cloned().collect();
         self.capacity.can_schedule(group)?;
         self.capacity.can_count(&all)
@@ -71,20 +71,20 @@ pub(super) fn pin(
 ) -> Result<Vec<RequestedEvent>, String> {
     let is_weight = |event_set: &EventSet| matches!(event_set.purpose, Purpose::Weight(_));
     let mut kinds = event_sets.iter();
-    let of_weights = kinds
+    let kind_with_weights = kinds
         .find(|(kind, of_kind)| matches!(kind, PmuClass::Core(_)) && of_kind.iter().any(is_weight));
-    let Some((kind, of_kind)) = of_weights else {
+    let Some((kind, of_kind)) = kind_with_weights else {
         return Ok(Vec::new());
     };
     let all: Vec<&EventSet> = of_kind.iter().collect();
     let slots = Slots::new(capacity);
     // Optional sets never add a group.
-    let asked: Vec<&EventSet> = all
+    let requested: Vec<&EventSet> = all
         .iter()
         .copied()
         .filter(|it| !matches!(it.purpose, Purpose::Offered { .. }))
         .collect();
-    if slots.packed(&asked).groups.len() <= 1 {
+    if slots.packed(&requested).groups.len() <= 1 {
         return Ok(Vec::new());
     }
     let mut pinned: Vec<RequestedEvent> = Vec::new();
@@ -104,15 +104,15 @@ pub(super) fn pin(
         );
     }
     let remaining = slots.without(&pinned, kind);
-    let squeezed = asked.iter().find(|it| {
+    let displaced = requested.iter().find(|it| {
         !is_weight(it)
             && slots.can_schedule(&it.wanted).is_ok()
             && remaining.can_schedule(&it.wanted).is_err()
     });
-    if let Some(squeezed) = squeezed {
+    if let Some(displaced) = displaced {
         return Err(format!(
             "{} has no counters left beside them (fewer metrics or events leave room)",
-            squeezed.name(plan)
+            displaced.name(plan)
         ));
     }
     let (kind, always_running) = (kind.clone(), kind.always_running());

@@ -60,7 +60,8 @@ fn group(plan: &Plan, place: CountSource) -> (bool, usize) {
     }
 }
 
-/// Each unit of a place is one group, with every event of the metric.
+/// Checks that each unit of a place is one group, with every event of the metric. Returns the
+/// number of sources.
 #[track_caller]
 fn every_metric_is_whole(plan: &Plan) -> usize {
     let mut counted = 0;
@@ -84,7 +85,7 @@ fn every_metric_is_whole(plan: &Plan) -> usize {
 }
 
 #[test]
-fn all_metrics_of_grace_hopper() {
+fn all_metrics_of_grace_hopper_need_few_groups() {
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), "", "all", 1);
     assert!(every_metric_is_whole(&plan) > 100);
     // Software events always run; the groups of the core are multiplexed.
@@ -115,7 +116,7 @@ fn all_metrics_of_grace_hopper() {
 }
 
 #[test]
-fn occupancy_counts_on_one_counter_of_a_cha_only() {
+fn a_group_of_a_cha_has_at_most_one_occupancy_event() {
     let plan = plan("spr", Chip::named("sapphire-rapids").unwrap(), "", "all", 1);
     assert!(every_metric_is_whole(&plan) > 14);
     let mut occupancies = 0;
@@ -188,7 +189,7 @@ fn reserved_counters_stay_free() {
 }
 
 #[test]
-fn more_events_of_the_users_than_counters_take_turns() {
+fn more_events_than_counters_are_multiplexed() {
     let events = "cycles,instructions,branches,branch-misses,cache-references,cache-misses,\
                   {l2d_cache,l2d_cache_refill},r11b,r11c";
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
@@ -221,7 +222,7 @@ fn more_events_of_the_users_than_counters_take_turns() {
 
 /// In the order of the events, the two events of the ratio would be in different groups.
 #[test]
-fn a_metric_of_the_users_events_is_of_one_group() {
+fn the_events_of_an_offered_metric_are_in_one_group() {
     let events = "cache-references,instructions,branches,branch-misses,r11b,r11c,cache-misses";
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!(plan.rotated, 2);
@@ -230,10 +231,10 @@ fn a_metric_of_the_users_events_is_of_one_group() {
     assert_eq!(metric.sources.as_ref().unwrap()[0].events.len(), 2);
 }
 
-/// No group of the user can take its events, and another group would take multiplexing time from
-/// what is requested.
+/// No group of the user can take the metric's events, and another group would take multiplexing
+/// time from what is requested.
 #[test]
-fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
+fn an_offered_metric_without_a_group_has_the_reason() {
     let events = "{cache-references,r11b,r11c,r11d,r11e},{cache-misses,r12b,r12c,r12d,r12e}";
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
@@ -247,7 +248,7 @@ fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
 
 /// A group that leaves no counter free is opened as the user wants it, and serves metrics too.
 #[test]
-fn a_metric_of_a_group_that_fills_the_pmu() {
+fn a_group_that_fills_the_pmu_serves_a_metric() {
     let events = "{cache-references,cache-misses,r11b,r11c,r11d,r11e},instructions";
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
@@ -258,7 +259,7 @@ fn a_metric_of_a_group_that_fills_the_pmu() {
 
 /// The column counts in the first group with the event, a metric in its own group.
 #[test]
-fn an_event_in_several_groups() {
+fn an_event_may_be_in_several_groups() {
     let events = "{cache-references,r11b,r11c,r11d},{cache-misses,r12b,r12c,r12d}";
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
@@ -281,7 +282,7 @@ fn an_event_in_several_groups() {
 
 /// Task-clock always runs, and is no event of a core PMU.
 #[test]
-fn an_offered_metric_with_an_event_beside_the_core() {
+fn an_offered_metric_may_use_software_events() {
     let plan = plan(
         "grace",
         Chip::named("grace-hopper").unwrap(),
@@ -303,30 +304,31 @@ fn offered<'a>(plan: &'a Plan, name: &str) -> &'a PlannedMetric {
 }
 
 #[test]
-fn ratios_of_events_with_other_filters_are_not_offered() {
+fn ratios_of_events_with_different_filters_are_not_offered() {
     let offered = |events| {
         plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1)
             .metrics
             .list
             .len()
     };
-    // Including the frequency, which is over all of the time.
+    // Including the frequency, which needs counts of all levels.
     assert_eq!(offered("cycles,instructions"), 2);
     assert_eq!(offered("{cycles,instructions}:u"), 1);
     assert_eq!(offered("cycles:u,instructions"), 0);
 }
 
-/// Whatever order the events have, a metric is of all of them, or says of what it is.
+/// In any order of the events, a metric covers all levels if it can. Else its name says which one
+/// it covers.
 #[test]
-fn offered_metrics_say_what_they_are_of() {
+fn the_name_of_an_offered_metric_says_which_level_it_covers() {
     let names = |events| {
         let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
         let metrics = plan.metrics.list.into_iter();
         metrics.map(|it| it.metric.name).collect::<Vec<_>>()
     };
-    let of_all = ["page_faults_per_second"];
-    assert_eq!(names("page-faults:k,page-faults"), of_all);
-    assert_eq!(names("page-faults,page-faults:u"), of_all);
+    let all_levels = ["page_faults_per_second"];
+    assert_eq!(names("page-faults:k,page-faults"), all_levels);
+    assert_eq!(names("page-faults,page-faults:u"), all_levels);
     assert_eq!(names("page-faults:u"), ["page_faults_per_second_user"]);
     assert_eq!(names("page-faults:k"), ["page_faults_per_second_kernel"]);
     assert_eq!(names("{cycles,instructions}:u"), ["ipc_user"]);

@@ -3,9 +3,9 @@
 use super::{plan, pmus};
 use crate::catalogue::Chip;
 
-/// Each kind of core has its own groups, on its CPUs only; other CPUs do not look for them.
+/// Each kind of core has its own groups, on its CPUs only.
 #[test]
-fn two_kinds_of_core() {
+fn each_kind_of_core_has_its_own_groups() {
     let (chip, metrics) = (Chip::named("other").unwrap(), "ipc,cpus_used");
     for (tree, kinds) in [("odd", ["0-3", "4-5"]), ("hybrid", ["4-11", "0-3"])] {
         let machine = pmus(tree);

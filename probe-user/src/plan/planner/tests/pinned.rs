@@ -18,7 +18,7 @@ fn groups_of_weights(plan: &Plan) -> Vec<usize> {
     groups.into_iter().collect()
 }
 
-/// Alone they fit in one group, which is not multiplexed.
+/// All events fit in one group, which is not multiplexed.
 #[test]
 fn weights_that_fit_are_in_the_group_of_the_others() {
     let plan = grace(&format!("{READS},ipc"), 0);
@@ -27,9 +27,9 @@ fn weights_that_fit_are_in_the_group_of_the_others() {
     assert_eq!(plan.weights_in_turns, None);
 }
 
-/// Multiplexed groups leave room for them: they always run, and every metric is whole.
+/// Multiplexed groups leave room for the weights: these always run, and every metric is whole.
 #[test]
-fn weights_do_not_take_turns_where_the_others_fit_beside_them() {
+fn weights_always_run_if_the_other_groups_fit_beside_them() {
     let metrics = format!("{READS},cmem_write_bandwidth,group:cache,group:tlb,group:branch");
     let plan = grace(&metrics, 0);
     assert!(plan.rotated > 1, "{}", plan.rotated);
@@ -48,9 +48,9 @@ fn weights_do_not_take_turns_where_the_others_fit_beside_them() {
     }
 }
 
-/// One metric needs more counters than they would leave.
+/// One metric needs more counters than the weights would leave.
 #[test]
-fn weights_take_turns_if_a_metric_has_no_room_and_this_is_reported() {
+fn weights_are_multiplexed_with_a_reason_if_a_metric_has_no_room() {
     let metrics = format!("{READS},cmem_write_bandwidth,group:cache,group:mix");
     let plan = grace(&metrics, 1);
     let why = plan.weights_in_turns.as_deref().unwrap();

@@ -62,7 +62,7 @@ const CORES: [Core; 2] = [
     },
 ];
 
-/// Read once: each case would take a tenth of a second.
+/// Read only once, since it takes a tenth of a second.
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::builtin().unwrap());
 
 impl Core {
@@ -101,8 +101,8 @@ fn request<'a>(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The events that run at one time never need more counters than there are; those of a refused
-    /// plan would.
+    /// The events that run at one time never need more counters than there are; the events of a
+    /// refused plan would.
     #[test]
     fn simultaneous_events_have_their_counters(
         core in 0..CORES.len(),

@@ -30,9 +30,9 @@ fn level_1_is_one_group() {
     }
 }
 
-/// One group where the counters suffice.
+/// Both levels are one group if the counters suffice.
 #[test]
-fn both_levels() {
+fn both_levels_need_few_groups() {
     for (tree, chip, events) in [
         ("spr", "sapphire-rapids", vec![6]),
         ("gnr", "granite-rapids", vec![6]),
@@ -47,7 +47,7 @@ fn both_levels() {
     }
 }
 
-/// Six events and the cycles, on six counters, of which one is reserved, and the one for cycles.
+/// Six events and the cycles, on five counters (one of six is reserved) and the cycle counter.
 #[test]
 fn neoverse_v2_has_two_groups() {
     let (_, sizes) = groups("grace", "grace-hopper", "group:topdown");
@@ -56,17 +56,17 @@ fn neoverse_v2_has_two_groups() {
 
 /// perf's pseudo-events stop the PMU at each read.
 #[test]
-fn no_event_is_of_perf_metrics() {
+fn no_event_is_a_pseudo_event_of_topdown() {
     let (plan, _) = groups("spr", "sapphire-rapids", "group:topdown,group:topdown_l2");
     let names = names(&plan, &plan.groups[0]);
     let ordinary = |name: &String| !name.contains("event=0x00") && !name.contains("topdown-");
     assert!(names.iter().all(ordinary), "{names:?}");
 }
 
-/// Two files describe this core: four events of one are for counters 0 to 3, and one of the other
-/// for counter 0.
+/// Two files of the catalogue describe this core: four events of one need counters 0 to 3, and one
+/// event of the other needs counter 0.
 #[test]
-fn limits_to_counters_of_all_families_hold() {
+fn counter_constraints_of_all_families_hold() {
     let metrics = "dtlb_walk_ratio,branch_mispredicts";
     let (_, sizes) = groups("spr", "sapphire-rapids", metrics);
     assert_eq!(sizes, [4, 2]);
