@@ -86,7 +86,7 @@ pub(crate) struct Field {
     shape: Shape<'static>,
 }
 
-/// A [`Field`].
+/// Makes a [`Field`].
 pub(crate) const fn field(
     global: &'static str,
     structure: &'static str,
@@ -153,7 +153,7 @@ pub(crate) fn read(
             }),
         }
     };
-    let present = |it: &Field| {
+    let required = |it: &Field| {
         let missing = || BtfError::Field {
             path: vmlinux.to_path_buf(),
             structure: it.structure,
@@ -163,7 +163,7 @@ pub(crate) fn read(
     };
     let mut offsets: Vec<_> = needed
         .iter()
-        .map(present)
+        .map(required)
         .collect::<Result<_, BtfError>>()?;
     for field in optional {
         offsets.push((field.global, offset(field)?.unwrap_or(NO_FIELD)));
@@ -192,7 +192,7 @@ mod tests {
         field("TASK_CGROUPS", "task_struct", "cgroups", Pointer),
     ];
 
-    /// Has all that counting needs, except the allocator of the maps.
+    /// A kernel without the allocator of the maps.
     #[test]
     fn a_kernel_whose_maps_allocate_in_the_scheduler_is_refused() {
         let file = file::tests::file(&[1, 4 << 24, 0], "\0task_struct\0");
@@ -208,7 +208,7 @@ mod tests {
         );
     }
 
-    /// `struct task_struct { <8 bytes> pid; }`, and a kernel without `cgroups`.
+    /// `task_struct.pid` has another size; then `task_struct.cgroups` is missing.
     #[test]
     fn a_field_of_another_size_is_refused() {
         let refused = |size: u32| {

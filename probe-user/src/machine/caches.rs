@@ -67,7 +67,7 @@ mod tests {
     use crate::machine::Roots;
 
     #[test]
-    fn a_shared_cache_is_one_and_instructions_have_none() {
+    fn a_shared_cache_is_listed_once_and_instruction_caches_are_not() {
         let root = Tree::new();
         for cpu in 0..2 {
             for (index, kind, level, size, shared) in [

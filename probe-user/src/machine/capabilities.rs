@@ -58,7 +58,7 @@ pub(crate) fn check() -> Result<(), MissingCapabilities> {
     }
     let remedy = match rustix::process::geteuid().is_root() {
         _ if in_user_namespace(&proc) => OUTSIDE.to_owned(),
-        // Root without it was started with fewer capabilities.
+        // A root process without it was started with fewer capabilities.
         true => {
             "give it to the container (in Kubernetes by securityContext.capabilities.add), or to \
                  the unit (CapabilityBoundingSet=)"

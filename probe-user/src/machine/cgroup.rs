@@ -61,8 +61,8 @@ impl Hierarchy {
     /// The file cannot be read or lists no cgroup2.
     pub fn find(proc: &Path) -> Result<Self, CgroupError> {
         let (mountinfo, text) = mounts(proc)?;
-        let found = text.lines().find_map(Self::parse);
-        let hierarchy = found.ok_or(CgroupError::NotMounted { mountinfo })?;
+        let parsed = text.lines().find_map(Self::parse);
+        let hierarchy = parsed.ok_or(CgroupError::NotMounted { mountinfo })?;
         Ok(hierarchy.with_actual_root())
     }
 
@@ -87,12 +87,12 @@ impl Hierarchy {
     /// `<proc>/self/mountinfo` cannot be read.
     pub(crate) fn for_controller(proc: &Path, name: &str) -> Result<Option<Self>, CgroupError> {
         let (_, text) = mounts(proc)?;
-        let has = |kind: &str, options: &str| {
+        let is_controller = |kind: &str, options: &str| {
             kind == "cgroup" && options.split(',').any(|option| option == name)
         };
         Ok(text
             .lines()
-            .find_map(|line| Self::parse_matching(line, &has)))
+            .find_map(|line| Self::parse_matching(line, &is_controller)))
     }
 
     /// Parses a line of mountinfo (`proc_pid_mountinfo(5)`): `id parent major:minor root mount
@@ -101,11 +101,11 @@ impl Hierarchy {
         Self::parse_matching(line, &|kind, _| kind == "cgroup2")
     }
 
-    /// Parses a line of the file system that `is_it` accepts by type and options.
-    fn parse_matching(line: &str, is_it: &dyn Fn(&str, &str) -> bool) -> Option<Self> {
+    /// Parses a line of mountinfo; None unless `accepts` is true for its type and options.
+    fn parse_matching(line: &str, accepts: &dyn Fn(&str, &str) -> bool) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut kind = right.split(' ');
-        if !is_it(kind.next()?, kind.nth(1).unwrap_or_default()) {
+        if !accepts(kind.next()?, kind.nth(1).unwrap_or_default()) {
             return None;
         }
         let mut fields = left.split(' ').skip(3);
@@ -125,28 +125,29 @@ impl Hierarchy {
             path: self.mount.clone(),
             source: Arc::new(source),
         };
-        let mut found = Vec::new();
+        let mut cgroups = Vec::new();
         let mut open = vec![(
             self.mount.clone(),
             self.root.trim_end_matches('/').to_owned(),
         )];
         let metadata = fs::metadata(&self.mount).map_err(read)?;
-        found.push((id(&metadata), self.root.clone()));
+        cgroups.push((id(&metadata), self.root.clone()));
         while let Some((directory, path)) = open.pop() {
             let Ok(entries) = fs::read_dir(&directory) else {
                 continue;
             };
-            // The type is in the entry, so the dozens of files of a cgroup take no call.
+            // The directory entry has the type, so the dozens of files of a cgroup need no system
+            // call.
             let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|it| it.is_dir());
             for entry in entries.flatten().filter(is_directory) {
                 if let Ok(metadata) = entry.metadata() {
                     let path = format!("{path}/{}", entry.file_name().to_string_lossy());
-                    found.push((id(&metadata), path.clone()));
+                    cgroups.push((id(&metadata), path.clone()));
                     open.push((entry.path(), path));
                 }
             }
         }
-        Ok(found)
+        Ok(cgroups)
     }
 
     /// Converts a user's name of a cgroup to its path from the hierarchy's root. The name is that
@@ -178,16 +179,16 @@ impl Hierarchy {
     /// The processes in a cgroup and its descendants, by ids in this process's pid namespace. Empty
     /// if it is gone or cannot be read.
     pub(crate) fn processes(&self, path: &str) -> Vec<u32> {
-        let mut found = Vec::new();
+        let mut processes = Vec::new();
         let mut open: Vec<PathBuf> = self.directory(path).into_iter().collect();
         while let Some(directory) = open.pop() {
             let ids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-            found.extend(ids.lines().filter_map(|id| id.parse::<u32>().ok()));
+            processes.extend(ids.lines().filter_map(|id| id.parse::<u32>().ok()));
             let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
             let below = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
             open.extend(below.map(|entry| entry.path()));
         }
-        found
+        processes
     }
 
     /// Whether a cgroup or a descendant has a process; None if that cannot be read.
@@ -260,8 +261,8 @@ fn mounts(proc: &Path) -> Result<(PathBuf, String), CgroupError> {
 }
 
 /// The path of a process's cgroup, given the process's directory in procfs. The path of a removed
-/// cgroup ends with [`DELETED_SUFFIX`], as the kernel writes it, so that it differs from that of a
-/// new cgroup.
+/// cgroup ends with [`DELETED_SUFFIX`], as the kernel writes it, so that it differs from the path
+/// of a new cgroup.
 ///
 /// # Errors
 ///
@@ -354,19 +355,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_is_gone_is_not_its_successor() {
+    fn the_path_of_a_removed_cgroup_is_marked() {
         let proc = Tree::new();
-        let of = |text: &str| {
+        let path_of = |text: &str| {
             proc.write("20/cgroup", text);
             path_of_process(&proc.join("20")).map_err(|error| error.to_string())
         };
-        assert_eq!(of("5:cpu:/x\n0::/pod/a\n"), Ok("/pod/a".to_owned()));
+        assert_eq!(path_of("5:cpu:/x\n0::/pod/a\n"), Ok("/pod/a".to_owned()));
         assert_eq!(
-            of("0::/pod/a (deleted)\n"),
+            path_of("0::/pod/a (deleted)\n"),
             Ok(format!("/pod/a{DELETED_SUFFIX}"))
         );
         assert_eq!(
-            of("5:cpu:/x\n"),
+            path_of("5:cpu:/x\n"),
             Err("it has no line for cgroup2 (0::)".to_owned())
         );
         path_of_process(&proc.join("21")).unwrap_err();

@@ -1,5 +1,5 @@
-//! PCI configuration space: the register of a Tegra410 root port that identifies the PMU that
-//! counts it.
+//! PCI configuration space: the register of a Tegra410 root port that tells which PMU counts the
+//! port.
 //!
 //! Layout: PCI Express Base Specification, 7.6.3 (extended capabilities from 0x100 on) and 7.9.6
 //! (DVSEC, capability 0x23); the bytes behind its header are in the Tegra410 document, "Mapping the

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_for_its_members() {
+    fn queries_of_a_list_agree_with_its_members() {
         let cpus = list("0-2,72");
         assert!(cpus.contains(72) && !cpus.contains(3));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! CPU and memory limits of this process: those of its cgroup and its ancestors. The files are of
-//! cgroup2 (Documentation/admin-guide/cgroup-v2.rst: cpu.max, memory.max) or of v1
+//! CPU and memory limits of this process, from its cgroup and the cgroup's ancestors. The files are
+//! of cgroup2 (Documentation/admin-guide/cgroup-v2.rst: cpu.max, memory.max) or of v1
 //! (Documentation/scheduler/sched-bwc.rst, Documentation/admin-guide/cgroup-v1/memory.rst).
 
 use std::{
@@ -57,15 +57,15 @@ impl Limits {
                 "total_inactive_file",
             ),
         ];
-        for (limit, used, dropped) in limits {
+        for (limit, used, droppable) in limits {
             let limit = number(limit).filter(|limit| *limit < NO_LIMIT);
             let Some((limit, used)) = limit.zip(number(used)) else {
                 continue;
             };
             // Inactive file pages count as available: the kernel drops them when memory is short.
-            let used = used.saturating_sub(field(&stat, dropped).unwrap_or(0));
-            let left = limit.saturating_sub(used);
-            self.memory = Some(self.memory.map_or(left, |least| least.min(left)));
+            let used = used.saturating_sub(field(&stat, droppable).unwrap_or(0));
+            let available = limit.saturating_sub(used);
+            self.memory = Some(self.memory.map_or(available, |least| least.min(available)));
         }
     }
 }
@@ -91,8 +91,8 @@ fn directories(machine: &Machine) -> Vec<PathBuf> {
             Hierarchy::current_cgroup(proc).ok()?,
         ))
     };
-    let found = [unified(), for_controller("memory"), for_controller("cpu")];
-    let above = |(hierarchy, path): (Hierarchy, String)| {
+    let cgroups = [unified(), for_controller("memory"), for_controller("cpu")];
+    let with_ancestors = |(hierarchy, path): (Hierarchy, String)| {
         let directory = hierarchy.directory(&path).unwrap_or_default();
         let own: Vec<PathBuf> = directory
             .ancestors()
@@ -101,7 +101,11 @@ fn directories(machine: &Machine) -> Vec<PathBuf> {
             .collect();
         own
     };
-    found.into_iter().flatten().flat_map(above).collect()
+    cgroups
+        .into_iter()
+        .flatten()
+        .flat_map(with_ancestors)
+        .collect()
 }
 
 /// Parses `cpu.max`: `50000 100000`, or `max 100000`.
@@ -132,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_the_cgroups_above_holds() {
+    fn the_lowest_limit_of_the_ancestors_applies() {
         let root = Tree::new();
         root.write("cg/pod/cpu.max", "150000 100000\n");
         root.write("cg/pod/memory.max", "600000\n");
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_of_v1_and_none() {
+    fn limits_with_controllers_of_v1_and_without_cgroups() {
         let root = Tree::new();
         root.write("v1/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
         root.write("v1/memory/a/memory.usage_in_bytes", "1\n");

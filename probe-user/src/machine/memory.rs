@@ -31,13 +31,13 @@ pub struct MemoryUse {
     pub anon: Option<u64>,
     /// Pages of files, shared memory included.
     pub file: Option<u64>,
-    /// Part of these in transparent huge pages.
+    /// Part of the memory that is in transparent huge pages.
     pub huge: Option<u64>,
     /// Maximum use since the cgroup or process began.
     pub peak: Option<u64>,
     /// The lowest limit of the cgroup and its ancestors.
     pub limit: Option<u64>,
-    /// Age of a process, to the next 10 ms.
+    /// Age of a process, in steps of 10 ms.
     #[serde(default)]
     pub age: Option<Duration>,
 }
@@ -151,8 +151,8 @@ impl MemoryReader {
         let hierarchy = machine.hierarchy()?;
         let root = hierarchy.mount.join("cgroup.controllers");
         let controllers = fs::read_to_string(root).unwrap_or_default();
-        let has = |list: &str| list.split_whitespace().any(|name| name == "memory");
-        let (memory, version) = if has(&controllers) {
+        let has_memory = |list: &str| list.split_whitespace().any(|name| name == "memory");
+        let (memory, version) = if has_memory(&controllers) {
             (hierarchy.clone(), ControllerVersion::V2)
         } else {
             let v1 = Hierarchy::for_controller(&proc, "memory")?;
@@ -252,9 +252,9 @@ impl MemoryReader {
             .running
             .iter()
             .filter_map(|id| self.process_memory(*id));
-        let running = uses.reduce(|sum, more| MemoryUse {
-            peak: largest(sum.peak, more.peak),
-            ..sum.with(&more)
+        let running = uses.reduce(|sum, other| MemoryUse {
+            peak: largest(sum.peak, other.peak),
+            ..sum.with(&other)
         });
         let ended = command.largest_ended.map(|_| MemoryUse {
             anon: Some(0),
@@ -271,15 +271,15 @@ impl MemoryReader {
 
 impl MemoryUse {
     /// Sum of two owners. Their peaks may be at different times, so the sum has none.
-    pub(crate) fn with(&self, more: &Self) -> Self {
+    pub(crate) fn with(&self, other: &Self) -> Self {
         let both = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
         Self {
-            used: self.used.saturating_add(more.used),
-            anon: both(self.anon, more.anon),
-            file: both(self.file, more.file),
-            huge: both(self.huge, more.huge),
+            used: self.used.saturating_add(other.used),
+            anon: both(self.anon, other.anon),
+            file: both(self.file, other.file),
+            huge: both(self.huge, other.huge),
             peak: None,
-            limit: both(self.limit, more.limit),
+            limit: both(self.limit, other.limit),
             age: None,
         }
     }
@@ -364,7 +364,8 @@ pub(super) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     number.checked_mul(1024)
 }
 
-/// None for kernel threads, which have no memory of their own, and for zombies.
+/// Parses `/proc/PID/status`. None for kernel threads, which have no memory of their own, and for
+/// zombies.
 fn parse_status(status: &str) -> Option<MemoryUse> {
     let part = |name| kilobytes(status, name);
     let file = part("RssFile").map(|file| file + part("RssShmem").unwrap_or(0));

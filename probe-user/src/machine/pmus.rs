@@ -140,12 +140,12 @@ impl Pmus {
             names.any(|name| matches_pmu_name(pattern, name))
         };
         let matching = self.by_name.iter().filter(named);
-        let mut found: Vec<&str> = matching.map(|(name, _)| name.as_str()).collect();
-        found.sort_by_key(|name| {
+        let mut instances: Vec<&str> = matching.map(|(name, _)| name.as_str()).collect();
+        instances.sort_by_key(|name| {
             let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
             (stem, name[stem.len()..].parse::<u64>().ok())
         });
-        found
+        instances
     }
 
     /// The mapping register of the root port above a PCI function; `None` if the machine shows no

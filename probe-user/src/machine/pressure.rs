@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::reader::PressureReader;
 
-/// What the kernel counts of a cgroup.
+/// A quantity that the kernel counts for a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupCounter {
     /// Microseconds in which a task was runnable and not running. As all pressure, an average over
     /// the CPUs that were not idle.
     CpuSome,
-    /// Part of it in which no task made progress (Linux 5.13).
+    /// Part of [`Self::CpuSome`] in which no task made progress (Linux 5.13).
     CpuFull,
     /// Microseconds in which a task waited for memory: reclaim, refaults, swap.
     MemorySome,
-    /// Part of it in which no task made progress.
+    /// Part of [`Self::MemorySome`] in which no task made progress.
     MemoryFull,
     /// Microseconds in which a task waited for I/O.
     IoSome,
-    /// Part of it in which no task made progress.
+    /// Part of [`Self::IoSome`] in which no task made progress.
     IoFull,
-    /// Periods of its own quota in which it had something to run.
+    /// Periods of the cgroup's own quota in which it had something to run.
     Periods,
-    /// Of these, those in which it was throttled.
+    /// Part of [`Self::Periods`] in which it was throttled.
     ThrottledPeriods,
     /// Nanoseconds for which its own quota throttled it, added up over CPUs.
     Throttled,
@@ -78,13 +78,13 @@ impl CgroupCounter {
     /// The counters that are read with CPU waits: other reasons why a container does not run.
     pub const BESIDE_WAITS: &[Self] = &[Self::MemorySome, Self::IoSome, Self::Throttled];
 
-    /// Whether it is pressure: times of two cgroups overlap, and have no sum.
+    /// Whether this is pressure. Pressure times of two cgroups overlap, and have no sum.
     #[must_use]
     pub fn is_pressure(self) -> bool {
         self as usize <= Self::IoFull as usize
     }
 
-    /// Whether it is of the cgroup itself. All others include the cgroups below.
+    /// Whether this counts the cgroup alone. All other counters include the cgroups below.
     #[must_use]
     pub fn is_own(self) -> bool {
         matches!(
@@ -146,7 +146,7 @@ impl CgroupCounts {
         }
     }
 
-    /// The same with another count.
+    /// These counts with one of them replaced.
     #[must_use]
     pub fn with(mut self, counter: CgroupCounter, count: Option<u64>) -> Self {
         self.counts[counter as usize] = count;
@@ -158,8 +158,8 @@ impl CgroupCounts {
         self.combined(self, |counter, count, _| count.filter(|_| keep(counter)))
     }
 
-    /// What was added since an earlier reading. A count that was larger then began again: what was
-    /// added is not known.
+    /// What was added since an earlier reading. A count that fell was reset, so the difference is
+    /// unknown.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.combined(earlier, |_, later, earlier| later?.checked_sub(earlier?))
@@ -193,12 +193,12 @@ impl CgroupCounts {
     fn combined(
         &self,
         other: &Self,
-        with: impl Fn(CgroupCounter, Option<u64>, Option<u64>) -> Option<u64>,
+        combine: impl Fn(CgroupCounter, Option<u64>, Option<u64>) -> Option<u64>,
     ) -> Self {
         let mut result = *self;
         for counter in CgroupCounter::ALL {
             let (a, b) = (self.get(counter), other.get(counter));
-            result.counts[counter as usize] = with(counter, a, b);
+            result.counts[counter as usize] = combine(counter, a, b);
         }
         result
     }
@@ -209,8 +209,8 @@ impl PressureDelta {
     #[must_use]
     pub fn between(earlier: &PressureReading, later: &PressureReading) -> Self {
         let before = |id: CgroupId| {
-            let found = earlier.cgroups.binary_search_by_key(&id, |(id, _)| *id);
-            found.ok().map(|at| &earlier.cgroups[at].1)
+            let position = earlier.cgroups.binary_search_by_key(&id, |(id, _)| *id);
+            position.ok().map(|at| &earlier.cgroups[at].1)
         };
         let added = |(id, counts): &(CgroupId, CgroupCounts)| {
             let added = before(*id).map_or(*counts, |before| counts.since(before));
@@ -225,7 +225,7 @@ impl PressureDelta {
     }
 }
 
-/// As a list: an earlier version has recorded fewer counts.
+/// Serialises the counts as a list, since earlier versions recorded fewer of them.
 mod counts {
     use serde::{Deserialize, Deserializer, Serialize as _, Serializer, de::Error as _};
 
@@ -238,12 +238,12 @@ mod counts {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Counts, D::Error> {
-        let found = Vec::deserialize(from)?;
+        let list = Vec::deserialize(from)?;
         let mut counts = Counts::default();
-        let known = counts.get_mut(..found.len());
+        let known = counts.get_mut(..list.len());
         known
-            .ok_or_else(|| D::Error::invalid_length(found.len(), &"the counts of a cgroup"))?
-            .copy_from_slice(&found);
+            .ok_or_else(|| D::Error::invalid_length(list.len(), &"the counts of a cgroup"))?
+            .copy_from_slice(&list);
         Ok(counts)
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn start_time(proc: &Path, pid: u32) -> Option<u64> {
     Some(ticks.saturating_mul(tick).saturating_sub(suspended))
 }
 
-/// The process that created or adopted it.
+/// The process that created or adopted this one.
 pub(crate) fn parent(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "PPid:")?
         .parse()
@@ -57,7 +57,7 @@ pub(crate) fn parent(proc: &Path, pid: u32) -> Option<u32> {
         .filter(|parent| *parent != 0)
 }
 
-/// Its id in its own pid namespace.
+/// The id of a process in its own pid namespace.
 pub(crate) fn pid_in_own_namespace(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "NSpid:")?
         .split_whitespace()
@@ -88,7 +88,7 @@ fn has_ended(proc: &Path, tid: u32) -> bool {
     state.is_some_and(|state| state.starts_with(['Z', 'X']))
 }
 
-/// Its effective user id.
+/// The effective user id of a process.
 pub(crate) fn effective_uid(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "Uid:")?
         .split_whitespace()
@@ -97,7 +97,7 @@ pub(crate) fn effective_uid(proc: &Path, pid: u32) -> Option<u32> {
         .ok()
 }
 
-/// Whether it has more than one thread.
+/// Whether a process has more than one thread.
 pub(crate) fn has_threads(proc: &Path, pid: u32) -> bool {
     let threads = field(proc, pid, "Threads:").and_then(|threads| threads.parse::<u32>().ok());
     threads.is_some_and(|threads| threads > 1)

@@ -1,5 +1,5 @@
-//! What the processes of cgroups use, by procfs (`proc_pid_stat(5)`): for a person who looks at a
-//! container. Accounting is by the programs in the kernel.
+//! What the processes of cgroups use, from procfs (`proc_pid_stat(5)`), for a person who looks at a
+//! container. Accounting uses the BPF programs instead.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,7 +18,7 @@ pub struct ProcessUse {
     pub pid: u32,
     /// Its command line, or its name in brackets.
     pub command: String,
-    /// CPUs that it used since the reading before; None at the first reading of it.
+    /// CPUs that it used since the previous reading; None at its first reading.
     pub cpus: Option<f64>,
     /// Its resident set in bytes, if known.
     pub resident: Option<u64>,
@@ -70,14 +70,15 @@ impl ProcessReader {
                 resident: Some(stat.resident_pages.saturating_mul(page)),
             })
         };
-        let mut found: Vec<ProcessUse> = self.pids(cgroups).into_iter().filter_map(read).collect();
+        let mut processes: Vec<ProcessUse> =
+            self.pids(cgroups).into_iter().filter_map(read).collect();
         (self.last, self.at) = (last, now);
-        found.sort_by(|a, b| {
+        processes.sort_by(|a, b| {
             let cpus = |used: &ProcessUse| used.cpus.unwrap_or(0.0);
             let by_cpus = cpus(b).total_cmp(&cpus(a));
             by_cpus.then(b.resident.cmp(&a.resident))
         });
-        found
+        processes
     }
 
     fn pids<'a>(&self, cgroups: impl Iterator<Item = &'a str>) -> BTreeSet<u32> {

@@ -4,8 +4,9 @@
 //!
 //! Most machines monitor the last-level cache (`mon_L3_*`): bytes that the tasks read or wrote
 //! through a socket's cache, from any memory. With MPAM monitors at the memory, as on NVIDIA's
-//! Vera, there are `mon_MB_*`, numbered by NUMA node: bytes that the tasks moved of that node's
-//! memory. Both differ from the share of a socket's reads and are shown as measures of their own.
+//! Vera, there are `mon_MB_*`, numbered by NUMA node: bytes that the tasks moved from or to that
+//! node's memory. Both differ from the share of a socket's reads and are shown as measures of their
+//! own.
 //!
 //! No kernel documents `mon_MB_*` and `mbm_MB_assignments` yet: both are read as in NVIDIA's
 //! selftests for Grace and Vera (`mpam_mbm_test.sh` of 2026, and `CON_MBM_TOTAL_BYTES_PATH` in
@@ -218,11 +219,11 @@ fn domains(group: &Path) -> impl Iterator<Item = MonitoringDomain> + use<> {
 /// (`mbm_assign_mode`, AMD's ABMC and Arm's MPAM), there may be fewer than groups.
 fn unassigned(group: &Path) -> Option<&'static str> {
     let mut domains = domains(group);
-    let found = domains.find(|domain| {
+    let first = domains.find(|domain| {
         let text = fs::read_to_string(&domain.bytes);
         text.is_ok_and(|text| text.trim() == "Unassigned")
     });
-    found.map(|domain| domain.kind)
+    first.map(|domain| domain.kind)
 }
 
 /// Mount point of resctrl, by `<proc>/self/mountinfo`.

@@ -41,7 +41,7 @@ const KIND_TYPE_TAG: u32 = 18;
 const KINDS: usize = 20;
 
 /// Maximum depth of type names, qualifiers and nested structures: above any kernel's. It also ends
-/// files that refer to themselves.
+/// the search in files that refer to themselves.
 const DEPTH: u32 = 16;
 
 /// A type of a file.
@@ -88,7 +88,7 @@ pub(crate) enum Shape<'a> {
     BitField(u32),
     /// A type that no program reads: an array, a union, an enumeration.
     Other,
-    /// Of any size: only what is expected, never what is found.
+    /// An integer of any size. Only the programs expect it; no file has it.
     AnyInteger,
 }
 
@@ -157,15 +157,15 @@ impl<'a> BtfTypes<'a> {
         let mut of_kind = [const { Vec::new() }; KINDS];
         while !words.0.is_empty() {
             let (name, info, size) = (words.next()?, words.next()?, words.next()?);
-            let of_file = |at: usize| u32::try_from(at).map_err(|_| BtfParseError::Short);
+            let to_u32 = |at: usize| u32::try_from(at).map_err(|_| BtfParseError::Short);
             let it = Type {
                 name,
                 info,
                 size,
-                trailing_at: of_file(bytes.len() - words.0.len())?,
+                trailing_at: to_u32(bytes.len() - words.0.len())?,
             };
             // Type 0 is void and not in the file.
-            let id = of_file(types.len() + 1)?;
+            let id = to_u32(types.len() + 1)?;
             let kind = it.kind();
             words.take(trailing_len(kind, it.count()).ok_or(BtfParseError::Kind(id, kind))?)?;
             of_kind[kind as usize].push(id);
@@ -201,14 +201,14 @@ impl<'a> BtfTypes<'a> {
     /// Offset in bytes and type of a structure's member, also inside anonymous structures and
     /// unions.
     pub(super) fn member(&self, structure: &str, member: &str) -> Option<(u64, Shape<'a>)> {
-        let found = self
+        let field = self
             .named(KIND_STRUCT, structure)
             .find_map(|id| self.find(self.get(id)?, member.as_bytes(), 0))?;
-        let shape = match found.width {
-            0 => self.shape(found.type_id, 0),
+        let shape = match field.width {
+            0 => self.shape(field.type_id, 0),
             width => Shape::BitField(width),
         };
-        Some((u64::from(found.bits) / 8, shape))
+        Some((u64::from(field.bits) / 8, shape))
     }
 
     /// The bytes behind the first three words of a type.
@@ -270,8 +270,8 @@ impl<'a> BtfTypes<'a> {
             KIND_ARRAY => {
                 let mut words = WordReader(self.trailing(it));
                 match (words.next(), words.next(), words.next()) {
-                    (Ok(of), Ok(_), Ok(count))
-                        if self.shape(of, depth + 1) == Shape::Integer(1) =>
+                    (Ok(element), Ok(_), Ok(count))
+                        if self.shape(element, depth + 1) == Shape::Integer(1) =>
                     {
                         Shape::Text(count)
                     }

@@ -43,7 +43,7 @@ fn read_cgroups(reader: &MemoryReader, paths: &[&str]) -> MemoryReading {
 }
 
 #[test]
-fn the_least_limit_above_holds() {
+fn the_lowest_limit_of_the_ancestors_applies() {
     let tree = Tree::new();
     let machine = machine(&tree, V2);
     tree.write("cg/cgroup.controllers", "cpu io memory pids\n");
@@ -92,7 +92,7 @@ fn the_least_limit_above_holds() {
     assert_eq!(read_cgroups(&reader, &[]).machine, None);
 }
 
-/// The numbers are those of a cgroup of a real machine with v1.
+/// The numbers are from a cgroup of a real machine with v1.
 #[test]
 fn v1_is_read_where_it_has_the_controller() {
     let tree = Tree::new();
@@ -119,10 +119,10 @@ fn v1_is_read_where_it_has_the_controller() {
     assert_eq!(read.held[0].1, expected);
 }
 
-/// The id of a restarted container is known for some more pulls, and its path is now that of the
-/// new one.
+/// The old id of a restarted container is known for some more pulls, while its path is already the
+/// path of the new cgroup.
 #[test]
-fn a_cgroup_that_is_gone_does_not_hold_what_its_successor_holds() {
+fn a_removed_cgroup_does_not_get_the_memory_of_its_successor() {
     for mounts in [V2, HYBRID] {
         let tree = Tree::new();
         let machine = machine(&tree, mounts);
@@ -158,7 +158,7 @@ fn without_a_controller_there_is_an_error() {
 }
 
 #[test]
-fn processes_are_those_of_the_initial_namespace() {
+fn processes_are_read_only_in_the_initial_pid_namespace() {
     let tree = Tree::new();
     let machine = machine(&tree, V2);
     fs::create_dir_all(tree.join("proc/self/ns")).unwrap();
@@ -196,7 +196,7 @@ fn processes_are_those_of_the_initial_namespace() {
 /// The processes of a command are one holder, among processes as among cgroups. Its peak is the
 /// largest peak of any of them, ended ones included.
 #[test]
-fn the_processes_of_a_command_hold_together() {
+fn the_processes_of_a_command_are_one_holder() {
     let tree = Tree::new();
     let machine = machine(&tree, V2);
     tree.write("cg/cgroup.controllers", "memory\n");
@@ -230,14 +230,14 @@ fn the_processes_of_a_command_hold_together() {
         assert_eq!(read(reader, &[5, 6], None), (Some(both), others[0]));
         let ended = [Some(0), Some(0), Some(90)];
         assert_eq!(read(reader, &[], Some(90 * 1024)), (Some(ended), others[1]));
-        // Also if it was gone before the first reading.
+        // The only process ended before the first reading.
         assert_eq!(read(reader, &[9], None), (None, others[2]));
     }
 }
 
 /// This process' own status, as the kernel writes it.
 #[test]
-fn this_process_holds_something() {
+fn the_status_of_this_process_is_parsed() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let held = parse_status(&status).unwrap();
     let (anon, file) = (held.anon.unwrap(), held.file.unwrap());

@@ -91,9 +91,9 @@ fn the_cpu_controller_of_v1_is_read() {
     assert_eq!(read(&reader, "/a").quota, None);
 }
 
-/// What a kernel without a controller or without pressure does not say is no zero.
+/// Counts that a kernel without a controller or without pressure does not report are not 0.
 #[test]
-fn what_is_missing_is_unknown() {
+fn missing_counts_are_unknown() {
     let tree = Tree::new();
     tree.write("cg/a/cpu.max", "max 100000\n");
     tree.write(
@@ -123,7 +123,7 @@ fn counts() -> impl Strategy<Value = CgroupCounts> {
 }
 
 proptest! {
-    /// The earlier count and what was added since give the later one, or nothing is known.
+    /// The earlier count plus the difference is the later count, or the difference is unknown.
     #[test]
     fn a_difference_is_exact_or_unknown(earlier in counts(), later in counts()) {
         let added = later.since(&earlier);
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read(text in "(some|full| |=|[0-9]{1,22}|total|max|\n){0,12}") {
+    fn any_text_is_read_without_panic(text in "(some|full| |=|[0-9]{1,22}|total|max|\n){0,12}") {
         let tree = Tree::new();
         for file in ["cpu.pressure", "cpu.stat", "cpu.max", "memory.events", "io.stat"] {
             tree.write(&format!("cg/a/{file}"), &text);

@@ -89,7 +89,7 @@ fn monitors_at_the_memory_are_read_by_the_nodes_socket() {
 type Named = (String, usize, Vec<(u32, u64)>);
 
 fn named(list: &[GroupBytes]) -> Vec<Named> {
-    let of = |monitored: &GroupBytes| {
+    let row = |monitored: &GroupBytes| {
         let name = monitored.group.path.file_name().unwrap();
         let bytes = monitored
             .bytes
@@ -98,7 +98,7 @@ fn named(list: &[GroupBytes]) -> Vec<Named> {
         let name = name.to_string_lossy().into_owned();
         (name, monitored.group.cgroups.len(), bytes.collect())
     };
-    list.iter().map(of).collect()
+    list.iter().map(row).collect()
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn members_are_found_inside_what_has_no_name() {
+fn members_inside_anonymous_types_are_found() {
     let bytes = sample();
     let types = BtfTypes::parse(&bytes).unwrap();
     let offset = |structure, member| types.member(structure, member).map(|(offset, _)| offset);
@@ -45,11 +45,11 @@ fn members_are_found_inside_what_has_no_name() {
 }
 
 #[test]
-fn a_structure_inside_itself_has_no_end_but_the_search_has() {
+fn the_search_ends_in_a_structure_inside_itself() {
     let composite = 4 << 24;
     let bytes = file(&[1, composite | 1, 4, 0, 1, 0], "\0a\0");
     assert_eq!(BtfTypes::parse(&bytes).unwrap().member("a", "x"), None);
-    // x is of a typedef of itself.
+    // The type of x is a typedef that refers to itself.
     let bytes = file(
         &[1, composite | 1, 4, 3, 2, 0, 5, 8 << 24, 2],
         "\0a\0x\0t\0",
@@ -60,7 +60,7 @@ fn a_structure_inside_itself_has_no_end_but_the_search_has() {
 
 /// Every kind of member, behind typedef, volatile and const.
 #[test]
-fn the_kind_of_a_member_is_known_behind_its_names() {
+fn the_type_of_a_member_is_known_behind_typedefs_and_qualifiers() {
     let kind = |kind: u32| kind << 24;
     let bit_fields = 1 << 31;
     let member = |name, id, offset| vec![name, id, offset];
@@ -128,7 +128,7 @@ fn errors_are_reported() {
 proptest! {
     /// Damage may change the result, but never panics.
     #[test]
-    fn damage_does_no_harm(at in 0_usize..200, byte: u8, cut in 0_usize..300) {
+    fn damaged_files_do_not_panic(at in 0_usize..200, byte: u8, cut in 0_usize..300) {
         let mut bytes = sample();
         let len = bytes.len();
         bytes[at % len] = byte;
