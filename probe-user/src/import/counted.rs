@@ -12,7 +12,7 @@ pub(super) struct GroupedCount {
     pub(super) event: usize,
     /// The number of the group on its PMU, from 0 on.
     pub(super) group: usize,
-    /// None if it never ran on one of the units: a part is not the whole.
+    /// None if it never ran on one of the units, since the sum would be too low.
     pub(super) sample: Option<EventCount>,
     /// Indices of the units' names; None stands for a sum that perf made.
     units: Vec<Option<usize>>,
@@ -39,11 +39,11 @@ impl PlaceCounts {
     pub(super) fn add(&mut self, line: &CountLine, work: &StepCount) {
         let mut same = self.0.iter_mut().inspect(|_| work.step());
         let sum = same.find(|it| {
-            let other = it
+            let is_new_unit = it
                 .units
                 .iter()
                 .all(|unit| *unit != line.unit && unit.is_some());
-            it.event == line.event && line.unit.is_some() && other
+            it.event == line.event && line.unit.is_some() && is_new_unit
         });
         let Some(sum) = sum else {
             self.0.push(GroupedCount {
@@ -188,8 +188,8 @@ fn running_ratio(count: &GroupedCount) -> f64 {
 
 impl Input for FormulaInput<'_> {
     fn event(&self, name: &str) -> Result<EventCount, Absent> {
-        let found = self.events.iter().find(|(event, _)| *event == name);
-        let (_, sample) = found.ok_or(Absent::Missing)?;
+        let entry = self.events.iter().find(|(event, _)| *event == name);
+        let (_, sample) = entry.ok_or(Absent::Missing)?;
         sample.ok_or(Absent::NeverRan)
     }
 

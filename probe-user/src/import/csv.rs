@@ -67,9 +67,9 @@ pub(super) fn line(line: &str, separator: char) -> Result<Option<Reading>, Strin
     let mut event = first.ok_or_else(|| fields.without_event())?.to_owned();
     at += 3;
     while event.matches('/').count() % 2 == 1 {
-        let more = fields.get(at).ok_or("the event's slash is not closed")?;
+        let part = fields.get(at).ok_or("the event's slash is not closed")?;
         event.push(separator);
-        event.push_str(more);
+        event.push_str(part);
         at += 1;
     }
     let (running, percent) = match fields.times(at)? {

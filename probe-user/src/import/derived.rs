@@ -78,7 +78,7 @@ struct InputPart {
 /// The metrics that these readings give on the machine.
 ///
 /// # Errors
-/// No event is known there.
+/// No event is known on the machine.
 pub fn derive<'a>(
     catalogue: &'a Catalogue,
     machine: &Hardware,
@@ -157,7 +157,8 @@ fn in_parts<'a>(
 }
 
 impl Derived<'_> {
-    /// Marks the values that have passed a threshold, by those of the same part and place.
+    /// Marks the values that have passed a threshold, which may depend on other values of the same
+    /// part and place.
     fn mark_over_threshold(&mut self) {
         if self.rows.iter().all(|row| row.metric.threshold.is_none()) {
             return;
@@ -268,14 +269,18 @@ impl PreparedInput<'_> {
         let metric_events: Vec<usize> = metric.events().into_iter().filter_map(id).collect();
         let places =
             (0..self.events.places.len()).filter(|at| Some(self.events.places[*at].pmu) == pmu);
-        let has = |at: usize, event: &usize| self.events.events_of[at].contains(event);
-        let is_of = |at: &usize| metric_events.iter().any(|event| has(*at, event));
+        let is_counted_at = |at: usize, event: &usize| self.events.events_of[at].contains(event);
+        let has_event = |at: &usize| metric_events.iter().any(|event| is_counted_at(*at, event));
         let complete = |at: &usize| {
-            let here = |event: &usize| self.events.within[*at].iter().any(|at| has(*at, event));
+            let is_counted_within = |event: &usize| {
+                self.events.within[*at]
+                    .iter()
+                    .any(|at| is_counted_at(*at, event))
+            };
             let events = metric.formula.events();
             events
                 .iter()
-                .all(|name| id(name).is_some_and(|id| here(&id)))
+                .all(|name| id(name).is_some_and(|id| is_counted_within(&id)))
         };
         let names = metric.formula.events().iter();
         let events: Vec<(&str, usize)> = names
@@ -321,7 +326,7 @@ impl PreparedInput<'_> {
         let valid = metric.valid_on(self.machine);
         // A place that can never be complete is tried once, to find what is missing.
         let (tried, lacking): (Vec<usize>, Vec<usize>) = places.partition(|at| {
-            valid.is_ok() && is_of(at) && (complete(at) || metric.formula.is_conditional())
+            valid.is_ok() && has_event(at) && (complete(at) || metric.formula.is_conditional())
         });
         if !tried.is_empty() {
             for part in parts {

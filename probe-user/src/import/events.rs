@@ -93,7 +93,7 @@ pub(super) struct PrintedEvent<'a> {
 /// The events of an input.
 pub(super) struct InputEvents<'a> {
     pub(super) texts: Vec<PrintedEvent<'a>>,
-    /// Their indices.
+    /// The index of each text.
     pub(super) ids: HashMap<&'a str, usize>,
     pub(super) streams: usize,
     pub(super) places: Vec<CountedPlace>,
@@ -180,7 +180,8 @@ impl<'a> InputEvents<'a> {
         }
     }
 
-    /// The printed names of no event, and those of events that no metric needs, sorted.
+    /// The printed names that are no event, or an event that no metric needs, each with the reason,
+    /// sorted.
     pub(super) fn unused(
         &self,
         metrics: &[&Metric],
@@ -219,7 +220,7 @@ impl<'a> InputEvents<'a> {
     }
 }
 
-/// The PMUs and events that a name stands for: one, or the same of several core families.
+/// The PMUs and events that a name stands for: one, or the same event of several core families.
 fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Meanings, String> {
     let known: Meanings = pmus
         .iter()
@@ -235,7 +236,7 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Meanings, String> {
     if !cores.is_empty() {
         return Ok(cores);
     }
-    // Families of users may describe PMUs of the catalogue again: those are one PMU.
+    // A user's family may describe a PMU of the catalogue again: both are one PMU.
     let patterns: BTreeSet<String> = uncore
         .iter()
         .map(|(at, _)| pmus[*at].pattern.glob())
@@ -257,19 +258,21 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Meanings, String> {
 /// never ran.
 pub(super) fn count(
     reading: &Reading,
-    of: CountOf,
+    quantity: CountOf,
 ) -> Result<Option<Result<EventCount, ()>>, String> {
     let value = match reading.count {
         CountedValue::Value(value) => value,
         CountedValue::NotCounted => return Ok(Some(Err(()))),
         CountedValue::NotSupported => return Ok(None),
     };
-    let factor = match (reading.unit.as_str(), of, of.bytes()) {
+    let factor = match (reading.unit.as_str(), quantity, quantity.bytes()) {
         ("", _, _) | ("ns", CountOf::Ns, _) => 1.0,
         ("msec", CountOf::Ns, _) => 1e6,
         ("MiB", _, Some(bytes)) => 1_048_576.0 / f64::from(bytes),
         (unit, ..) => {
-            return Err(format!("its unit {unit} is not that of a count of {of}"));
+            return Err(format!(
+                "its unit {unit} is not that of a count of {quantity}"
+            ));
         }
     };
     Ok(Some(Ok(EventCount {

@@ -2,9 +2,9 @@
 //!
 //! Four forms are read: the table of `perf stat`, anywhere in a text, and by their first line the
 //! output of `perf stat -x,` and `perf stat -j`, and lines `event=value`. perf's counts are already
-//! scaled to the whole time; those of `event=value` are taken as they are. Time comes from
+//! scaled to the whole time; counts of `event=value` are taken as they are. Time comes from
 //! `duration_time` (ns) or `seconds`, from a table's time elapsed, from the time stamps of `-I`, or
-//! for PMUs with one reader from the running time of their counter.
+//! for PMUs that one CPU reads from the enabled time of their counter.
 //!
 //! perf does not print which events were a group: `order` infers it from their order and running
 //! times. tests/fixtures/derive/perf has perf's output in each form.
@@ -122,7 +122,7 @@ pub enum ImportError {
          or lines event=value"
     )]
     Empty,
-    /// Counts, but of no event of this platform.
+    /// There are counts, but none is of an event of this platform.
     #[error("none of the {count} events can be used on {platform}, the first is {first}: {why}")]
     NothingKnown {
         /// The number of events.

@@ -5,7 +5,7 @@
 //! mark decide, except for one `.` or `,` before three or four digits.
 
 /// Marks that only separate groups: apostrophes, spaces that do not break a line, Pashto's comma,
-/// and what stands for such a space of another encoding than UTF-8.
+/// and the replacement character, which stands for such a space in another encoding than UTF-8.
 const GROUPING: [char; 7] = [
     '\'', '\u{2019}', '\u{a0}', '\u{2009}', '\u{202f}', '\u{66c}', '\u{fffd}',
 ];
@@ -42,26 +42,27 @@ pub(super) fn decimal_mark(ungrouped: &str) -> Option<char> {
 /// Reads a number.
 ///
 /// # Errors
-/// It is none, or may be one of two.
+/// The text is no number, or could be two different ones.
 pub(super) fn parse(text: &str, notation: Notation) -> Result<f64, String> {
-    let none = || format!("{text} is no count");
+    let invalid = || format!("{text} is no count");
     if !is_number(text) {
-        return Err(none());
+        return Err(invalid());
     }
     let marks: Vec<char> = text.chars().filter(|c| is_mark(*c)).collect();
     let parts: Vec<&str> = text.split(is_mark).collect();
     let [groups @ .., tail] = &parts[..] else {
-        return Err(none());
+        return Err(invalid());
     };
     let Some((last, before)) = marks.split_last() else {
-        return tail.parse().map_err(|_| none());
+        return tail.parse().map_err(|_| invalid());
     };
     let alone = before.is_empty();
     let has_fraction = match notation.decimal {
         _ if !DECIMAL.contains(last) || before.contains(last) => false,
         _ if *last == '\u{66b}' || !alone => true,
         _ if !is_grouped(&parts) => true,
-        // The text's decimal mark in a whole number, or nothing that decides.
+        // Ambiguous: the number is whole but has the text's decimal mark, or it may have a fraction
+        // and the decimal mark is unknown.
         Some(decimal) if notation.whole && decimal == *last => return Err(ambiguous(text)),
         None if !notation.whole => return Err(ambiguous(text)),
         decimal => decimal == Some(*last),
@@ -75,7 +76,7 @@ pub(super) fn parse(text: &str, notation: Notation) -> Result<f64, String> {
     };
     let uniform = separators.windows(2).all(|pair| pair[0] == pair[1]);
     if contradicts || tail.is_empty() || !uniform || whole.len() > 1 && !is_grouped(whole) {
-        return Err(none());
+        return Err(invalid());
     }
     let digits = whole.concat();
     let plain = if has_fraction {
@@ -83,7 +84,7 @@ pub(super) fn parse(text: &str, notation: Notation) -> Result<f64, String> {
     } else {
         digits
     };
-    plain.parse().map_err(|_| none())
+    plain.parse().map_err(|_| invalid())
 }
 
 fn ambiguous(text: &str) -> String {

@@ -1,6 +1,6 @@
 //! Infers which events were counted as a group.
 //!
-//! perf prints an event of several groups once for each, but in no form which group that is. Two
+//! perf prints an event of several groups once for each group, but in no form names the group. Two
 //! facts show it: the events of a group have the same running time and percentage to the digit,
 //! since perf reads a group at once; and no event is twice in a group. For groups that ran all the
 //! time, the next group may be noticed late, when an event repeats. Such groups counted for the
@@ -50,8 +50,8 @@ impl GroupOrder {
             };
         }
         let before = self.events[event].filter(|(known, _)| *known == part);
-        let here = before.is_some_and(|(_, group)| group == stream.group);
-        if here || stream.times != times {
+        let is_repeated = before.is_some_and(|(_, group)| group == stream.group);
+        if is_repeated || stream.times != times {
             stream.group += 1;
             stream.times = times;
         }

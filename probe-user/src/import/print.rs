@@ -298,7 +298,7 @@ fn label(text: &mut String, row: &DerivedRow<'_>) {
     }
 }
 
-/// About six digits, more than any of these counts can carry.
+/// About six digits, more than the precision of any of these counts.
 fn write_number(text: &mut String, value: f64) {
     let magnitude = value.abs();
     let _ = if magnitude >= 100_000.0 {

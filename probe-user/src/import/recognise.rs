@@ -20,7 +20,7 @@ pub(super) struct RecognisedEvent {
     pub(super) unit: Option<String>,
     /// What one count is.
     pub(super) count: CountOf,
-    /// Filters that the catalogue's encoding does not have.
+    /// Number of filters that the catalogue's encoding does not have.
     extra: usize,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<RecognisedEve
         Some(pmu) => spec.pattern.instance(pmu)?,
     };
     let known = spec.events.iter().filter_map(|(name, event)| {
-        let captured = printed.is(name, event, spec)?;
+        let captured = printed.match_event(name, event, spec)?;
         let unit = printed
             .pmu
             .filter(|pmu| instance.unit.is_some() && spec.pattern.instance(pmu).is_some());
@@ -152,7 +152,7 @@ impl<'a> Printed<'a> {
     }
 
     /// The values of the placeholders if this is the event, else None.
-    fn is(&self, name: &str, event: &EventSpec, spec: &PmuSpec) -> Option<Captured> {
+    fn match_event(&self, name: &str, event: &EventSpec, spec: &PmuSpec) -> Option<Captured> {
         let mut captured = Captured::default();
         let encoding = Encoding::parse(event);
         let named = match self.head {
@@ -177,12 +177,12 @@ impl<'a> Printed<'a> {
         let by_name = matches!(self.head, EventTerm::Name(_));
         let mut given = self.terms.clone();
         for (term, value) in &encoding.terms {
-            let found = given.remove(term);
+            let actual = given.remove(term);
             match value
                 .strip_prefix('{')
                 .and_then(|value| value.strip_suffix('}'))
             {
-                Some("part_mask") => match found {
+                Some("part_mask") => match actual {
                     Some(mask) if mask.is_power_of_two() => {
                         captured.part = Some(mask.trailing_zeros());
                     }
@@ -193,12 +193,12 @@ impl<'a> Printed<'a> {
                 },
                 Some(filter) => {
                     let filter = filter.to_owned();
-                    captured.filters.extend(found.map(|value| (filter, value)));
+                    captured.filters.extend(actual.map(|value| (filter, value)));
                 }
                 // A tool's name stands for all of these terms.
-                None if by_name && found.is_none() && encoding.name.is_none() => {}
+                None if by_name && actual.is_none() && encoding.name.is_none() => {}
                 None => {
-                    if found.unwrap_or(0) != number(value)? {
+                    if actual.unwrap_or(0) != number(value)? {
                         return None;
                     }
                 }

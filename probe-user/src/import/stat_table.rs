@@ -11,7 +11,8 @@ use super::{
     times,
 };
 
-/// The units of perf's events. Another word before an event is an event before a cgroup.
+/// The units of perf's events. Any other word in their place is the event itself, and the word
+/// after it a cgroup.
 const UNITS: &[&str] = &[
     "msec", "ns", "us", "ms", "sec", "B", "Bytes", "KiB", "MiB", "GiB", "MB", "MB/s", "Joules",
     "mJ", "Watts", "W", "mW", "C", "%",

@@ -24,12 +24,12 @@ pub(super) struct Quantities {
     contradictions: Vec<String>,
 }
 
-/// The largest difference of two times of the same window: relative, and in ns. perf opens and
-/// closes counters one after the other.
-const MOST: [f64; 2] = [0.02, 1e6];
+/// Largest tolerated difference of two times of the same window: relative, and in ns. perf opens
+/// and closes counters one after the other.
+const TOLERANCE: [f64; 2] = [0.02, 1e6];
 
 fn differ(a: f64, b: f64) -> bool {
-    (a - b).abs() > MOST[1].max(MOST[0] * b)
+    (a - b).abs() > TOLERANCE[1].max(TOLERANCE[0] * b)
 }
 
 /// The quantity that a line gives instead of a count.
@@ -79,7 +79,7 @@ impl Quantities {
                 last = Some(whole);
             }
         }
-        let contradictions = elapsed_instead(&mut sets, &mut duration);
+        let contradictions = resolve_times(&mut sets, &mut duration);
         let mut seconds = |whole: &ReadingSet, from: u64, to: u64| {
             let set = sets.entry(whole.clone()).or_default();
             if !set.contains_key(&Implicit::DurationTime) {
@@ -154,7 +154,7 @@ impl Quantities {
         if pmu.pattern.has_socket()
             && let Some(enabled) = counts.enabled()
         {
-            // One reader: its time is the PMU's.
+            // One CPU reads such a PMU, so its enabled time is the elapsed time.
             set_time(&mut values, enabled);
         }
         let whole = set.whole();
@@ -190,9 +190,9 @@ impl Quantities {
     }
 }
 
-/// Takes the elapsed time where `duration_time` contradicts it, and says so in sentences;
-/// otherwise `duration_time`, which is not rounded.
-fn elapsed_instead(
+/// Uses the elapsed time if `duration_time` contradicts it, and returns a sentence for each such
+/// set. Otherwise uses `duration_time`, which is not rounded.
+fn resolve_times(
     sets: &mut BTreeMap<ReadingSet, QuantityValues>,
     duration: &mut BTreeMap<ReadingSet, f64>,
 ) -> Vec<String> {
@@ -203,9 +203,9 @@ fn elapsed_instead(
             Some(seconds) if differ(nanos, seconds * 1e9) => {
                 values.remove(&Implicit::DurationTime);
                 let name = set.name();
-                let of = if name.is_empty() { "" } else { " of " };
+                let preposition = if name.is_empty() { "" } else { " of " };
                 sentences.push(format!(
-                    "the duration_time{of}{name} is {:.6} s, and the time elapsed is {seconds:.6} \
+                    "the duration_time{preposition}{name} is {:.6} s, and the time elapsed is {seconds:.6} \
                      s: one of them is wrong, and rates are over the time elapsed",
                     nanos / 1e9
                 ));

@@ -139,10 +139,10 @@ impl CgroupCounts {
         self.counts[counter as usize]
     }
 
-    fn add(&mut self, counter: CgroupCounter, more: Option<u64>) {
-        if let Some(more) = more {
+    fn add(&mut self, counter: CgroupCounter, added: Option<u64>) {
+        if let Some(added) = added {
             let count = self.counts[counter as usize].get_or_insert(0);
-            *count = count.saturating_add(more);
+            *count = count.saturating_add(added);
         }
     }
 

@@ -46,12 +46,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let name = "pmuscope";
     to_stdout(|out| {
         shell.write_registration(VARIABLE, name, name, name, out)?;
-        let more = match shell.name() {
+        let extra = match shell.name() {
             "bash" => BASH,
             "zsh" => ZSH,
             _ => "",
         };
-        out.write_all(more.as_bytes())
+        out.write_all(extra.as_bytes())
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -109,7 +109,7 @@ pub(crate) fn metrics() -> ArgValueCompleter {
     })
 }
 
-/// Whether a name is completed. Without rights nothing can be tried.
+/// Whether a name is offered. Without rights nothing can be tried, so that all names are.
 fn may_be_here(availability: &Availability) -> bool {
     !matches!(availability, Availability::NotHere(_))
 }

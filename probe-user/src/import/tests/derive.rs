@@ -18,7 +18,7 @@ fn near(value: f64, expected: f64) {
 }
 
 #[test]
-fn the_local_read_of_the_grace_guide() {
+fn the_local_read_of_the_grace_guide_gives_its_bandwidths() {
     let derived = derived(
         &fixture("scf-local-read.csv"),
         Chip::named("grace-cpu-superchip").unwrap(),
@@ -42,7 +42,7 @@ fn the_local_read_of_the_grace_guide() {
 }
 
 #[test]
-fn the_remote_read_over_pcie_of_the_grace_guide() {
+fn the_remote_read_over_pcie_of_the_grace_guide_gives_its_bandwidths() {
     let derived = derived(
         &fixture("pcie-remote-read.csv"),
         Chip::named("grace-cpu-superchip").unwrap(),
@@ -57,7 +57,7 @@ fn the_remote_read_over_pcie_of_the_grace_guide() {
 }
 
 #[test]
-fn the_gpu_write_of_the_grace_guide() {
+fn the_gpu_write_of_the_grace_guide_gives_its_bandwidth() {
     let derived = derived(
         &fixture("gpu-write.json"),
         Chip::named("grace-hopper").unwrap(),
@@ -72,7 +72,7 @@ fn the_gpu_write_of_the_grace_guide() {
 }
 
 #[test]
-fn table_7_of_the_ddio_paper() {
+fn table_7_of_the_ddio_paper_gives_its_values() {
     let derived = derived(
         &fixture("ddio-table7.txt"),
         Chip::named("emerald-rapids").unwrap(),
@@ -100,7 +100,7 @@ fn table_7_of_the_ddio_paper() {
 }
 
 #[test]
-fn intervals_and_sockets_stay_apart() {
+fn intervals_and_sockets_have_separate_values() {
     let derived = derived(
         &fixture("core-intervals.csv"),
         Chip::named("neoverse-v2").unwrap(),
@@ -134,12 +134,12 @@ fn intervals_and_sockets_stay_apart() {
 }
 
 #[test]
-fn time_comes_from_where_it_can() {
+fn time_comes_from_the_best_source_of_the_input() {
     let chip = Chip::named("grace-cpu-superchip").unwrap();
     let bandwidth = |text: &str| value(&derived(text, chip), "cmem_read_bandwidth");
     near(bandwidth("CMEM_RD_DATA=100\nduration_time=1600"), 2.0);
     near(bandwidth("CMEM_RD_DATA=100\nseconds=0.0000016"), 2.0);
-    // One reader: its own time, enabled for 1,600 ns.
+    // One CPU reads this PMU: its counter's time is the elapsed time, 1,600 ns.
     near(
         bandwidth("100,,nvidia_scf_pmu_0/cmem_rd_data/,800,50.00,,"),
         2.0,
@@ -159,7 +159,7 @@ fn time_comes_from_where_it_can() {
     let unknown = derived("CMEM_RD_DATA=100", chip);
     let reason = &rows(&unknown, "cmem_read_bandwidth")[0].value;
     assert_eq!(*reason, Err(NoValue::NotKnown(Implicit::DurationTime)));
-    // A core's counters have many readers: their running time is no wall time.
+    // Many CPUs read the counters of cores: their running time is not the elapsed time.
     let core = derived(
         "100,,r80c0,800,50.00,,",
         Chip::named("neoverse-v2").unwrap(),
@@ -224,8 +224,8 @@ fn units_of_perf_become_counts() {
     assert!(odd.unused[0].1.contains("its unit Joules"));
 }
 
-/// A frequency uses the time of its counter, which perf prints to the ns, not the clock that it
-/// rounds. The clock replaces it only if the input has nothing else.
+/// A frequency uses the time of its counter, which perf prints to the ns, and not task-clock, which
+/// perf rounds. The clock is used only if the input has no other time.
 #[test]
 fn a_frequency_is_over_the_time_of_its_counter() {
     let clock = "0.51,msec,task-clock,512345,100.00,,";
@@ -246,7 +246,7 @@ fn a_frequency_is_over_the_time_of_its_counter() {
 
 /// The kernel's clock is an event of the software PMU, and gives the time that a core ran.
 #[test]
-fn a_clock_is_for_the_core_and_by_itself() {
+fn task_clock_is_an_event_and_the_time_of_the_core() {
     let text = "500,msec,task-clock,500000000,100.00,,\n\
         1000,,cycles,500000000,100.00,,\n\
         250000000,ns,duration_time,250000000,100.00,,";
@@ -291,7 +291,7 @@ fn units_are_added_up_and_counted() {
 }
 
 #[test]
-fn cycles_hold_for_every_peer_and_filter() {
+fn cycles_apply_to_every_peer_and_filter() {
     let text = "nvidia_scf_pmu_0/socket_1_rd_access/=25\nnvidia_scf_pmu_0/socket_2_rd_access/=50\nnvidia_scf_pmu_0/cycles/=50";
     let peers = derived(text, Chip::named("grace-hopper-multi").unwrap());
     let peers: Vec<(String, f64)> = rows(&peers, "remote_read_utilization")
@@ -334,7 +334,7 @@ fn a_bare_name_of_several_pmus_is_not_guessed() {
 }
 
 #[test]
-fn modifiers_stay_apart() {
+fn counts_with_different_modifiers_have_separate_values() {
     let text = "4,,instructions:u,1,100.00,,\n2,,cycles:u,1,100.00,,\n9,,instructions:k,1,100.00,,\n3,,cycles:k,1,100.00,,";
     let derived = derived(text, Chip::named("other").unwrap());
     let ipc: Vec<_> = rows(&derived, "ipc")
@@ -370,7 +370,7 @@ fn every_metric_of_the_platform_has_a_row() {
 }
 
 #[test]
-fn as_a_table() {
+fn the_table_has_values_reasons_and_unused_events() {
     let text = "nvidia_scf_pmu_0/cmem_rd_data/=100\nnvidia_scf_pmu_0/cycles/=4000\nduration_time=1600\nbogus=1";
     let mut out = Vec::new();
     table(
@@ -449,7 +449,7 @@ fn a_value_over_its_threshold_is_marked() {
 }
 
 #[test]
-fn as_json() {
+fn json_has_values_reasons_and_unused_events() {
     let text = "nvidia_scf_pmu_0/cmem_rd_data/=100\nduration_time=1600\nbogus=1";
     let mut out = Vec::new();
     json(

@@ -19,7 +19,7 @@ fn set(nanos: Option<u64>, scope: Option<&str>) -> ReadingSet {
 
 /// What perf 6.1 prints.
 #[test]
-fn lines_of_perf_x() {
+fn lines_of_perf_stat_x_are_read() {
     for (line, expected, event, count, unit) in [
         (
             "1,,context-switches,823047,100.00,1.215,K/sec",
@@ -132,7 +132,7 @@ fn lines_of_perf_x() {
 }
 
 #[test]
-fn counters_that_did_not_run_all_the_time() {
+fn running_ratios_and_uncounted_events_are_read() {
     let half = one("4000,,cpu_cycles,100,50.00,,");
     assert_eq!((half.running_ratio, half.enabled), (0.5, Some(200.0)));
     let never = one("<not counted>,,cpu_cycles,0,0.00,,");
@@ -140,13 +140,13 @@ fn counters_that_did_not_run_all_the_time() {
         (never.count, never.running_ratio, never.enabled),
         (CountedValue::NotCounted, 0.0, None)
     );
-    let not_there = one("0.1,<not supported>,,cycles,0,100.00,,");
-    assert_eq!(not_there.count, CountedValue::NotSupported);
-    assert_eq!(not_there.set.interval, Some(IntervalEnd(100_000_000)));
+    let unsupported = one("0.1,<not supported>,,cycles,0,100.00,,");
+    assert_eq!(unsupported.count, CountedValue::NotSupported);
+    assert_eq!(unsupported.set.interval, Some(IntervalEnd(100_000_000)));
 }
 
 #[test]
-fn lines_of_perf_j() {
+fn lines_of_perf_stat_j_are_read() {
     let line = r#"{"counter-value" : "0.722337", "unit" : "msec", "event" : "task-clock", "event-runtime" : 722337, "pcnt-running" : 50.00, "metric-value" : 0.529027, "metric-unit" : "CPUs utilized"}"#;
     let reading = one(line);
     assert_eq!(reading.count, CountedValue::Value(0.722_337));
@@ -189,7 +189,7 @@ fn a_metric_with_spaces_in_its_unit_is_no_column() {
 }
 
 #[test]
-fn lines_of_event_and_value() {
+fn lines_of_event_and_value_are_read() {
     for (line, event, count) in [
         ("CMEM_RD_DATA=35572420", "CMEM_RD_DATA", 35_572_420.0),
         (" CMEM_RD_DATA = 35,572,420 ", "CMEM_RD_DATA", 35_572_420.0),
@@ -208,7 +208,7 @@ fn lines_of_event_and_value() {
 }
 
 #[test]
-fn comments_and_empty_lines_are_nothing() {
+fn comments_and_empty_lines_are_skipped() {
     assert_eq!(
         read("# started on Sat\n\n  # more\nx=1\n\n").unwrap().len(),
         1

@@ -12,7 +12,7 @@ fn pmu(family: &str, key: &str) -> &'static Arc<PmuSpec> {
 }
 
 #[track_caller]
-fn is(family: &str, key: &str, printed: &str, event: &str, place: &str) {
+fn assert_event(family: &str, key: &str, printed: &str, event: &str, place: &str) {
     let known =
         recognise(printed, pmu(family, key)).unwrap_or_else(|| panic!("{printed} is not known"));
     assert_eq!(
@@ -23,13 +23,14 @@ fn is(family: &str, key: &str, printed: &str, event: &str, place: &str) {
 }
 
 #[track_caller]
-fn is_not(family: &str, key: &str, printed: &str) {
+fn assert_unknown(family: &str, key: &str, printed: &str) {
     assert_eq!(recognise(printed, pmu(family, key)), None, "{printed}");
 }
 
 #[test]
-fn events_of_coresight_pmus() {
-    let scf = |printed, event, place| is("nvidia-grace-scf", "scf", printed, event, place);
+fn events_of_coresight_pmus_are_recognized() {
+    let scf =
+        |printed, event, place| assert_event("nvidia-grace-scf", "scf", printed, event, place);
     scf("nvidia_scf_pmu_0/cmem_rd_data/", "CMEM_RD_DATA", "socket 0");
     scf("nvidia_scf_pmu_1/CMEM_RD_DATA/", "CMEM_RD_DATA", "socket 1");
     scf("nvidia_scf_pmu_1/event=0x1a5/", "CMEM_RD_DATA", "socket 1");
@@ -51,10 +52,11 @@ fn events_of_coresight_pmus() {
         "SOCKET_n_RD_ACCESS",
         "socket 1 to socket 2",
     );
-    is_not("nvidia-grace-scf", "scf", "nvidia_scf_pmu_0/event=0x131/");
-    is_not("nvidia-grace-scf", "scf", "nvidia_ucf_pmu_0/cycles/");
-    is_not("nvidia-grace-scf", "scf", "nvidia_scf_pmu_x/cycles/");
-    let pcie = |printed, event, place| is("nvidia-grace-pcie", "pcie", printed, event, place);
+    assert_unknown("nvidia-grace-scf", "scf", "nvidia_scf_pmu_0/event=0x131/");
+    assert_unknown("nvidia-grace-scf", "scf", "nvidia_ucf_pmu_0/cycles/");
+    assert_unknown("nvidia-grace-scf", "scf", "nvidia_scf_pmu_x/cycles/");
+    let pcie =
+        |printed, event, place| assert_event("nvidia-grace-pcie", "pcie", printed, event, place);
     pcie(
         "nvidia_pcie_pmu_1/rd_bytes_rem,root_port=0x4/",
         "RD_BYTES_REM",
@@ -65,12 +67,12 @@ fn events_of_coresight_pmus() {
         "RD_BYTES_REM",
         "socket 1",
     );
-    is_not(
+    assert_unknown(
         "nvidia-grace-pcie",
         "pcie",
         "nvidia_pcie_pmu_0_rc_1/rd_bytes/",
     );
-    is(
+    assert_event(
         "tegra410-pcie",
         "pcie",
         "nvidia_pcie_pmu_0_rc_1/event=0x1,src_rp_mask=0x3,dst_loc_cmem=0x1/",
@@ -79,10 +81,10 @@ fn events_of_coresight_pmus() {
     );
 }
 
-/// An event with a filter that another entry of the catalogue has is that entry.
+/// An entry of the catalogue that includes the printed filter is preferred to the entry without it.
 #[test]
-fn the_entry_with_the_filter_is_preferred() {
-    let ucf = |printed, event, place| is("tegra410-ucf", "ucf", printed, event, place);
+fn the_entry_with_the_filter_is_recognized() {
+    let ucf = |printed, event, place| assert_event("tegra410-ucf", "ucf", printed, event, place);
     ucf("nvidia_ucf_pmu_0/mem_bytes_rd/", "MEM_BYTES_RD", "socket 0");
     ucf(
         "nvidia_ucf_pmu_0/mem_bytes_rd,src_loc_cpu=1/",
@@ -102,9 +104,9 @@ fn the_entry_with_the_filter_is_preferred() {
 }
 
 #[test]
-fn events_of_intel() {
+fn events_of_intel_are_recognized() {
     let cha = |printed, place| {
-        is(
+        assert_event(
             "intel-spr",
             "cha",
             printed,
@@ -117,13 +119,13 @@ fn events_of_intel() {
     cha("uncore_cha_17/event=0x35,umask=0xcc43ff04/", "");
     cha("uncore_cha/event=0x35,umask=0xcc43ff04/", "");
     cha("uncore_cha_3/UNC_CHA_TOR_INSERTS.IO_ITOM/", "");
-    is_not(
+    assert_unknown(
         "intel-spr",
         "cha",
         "uncore_cha_17/event=0x35,umask=0xcc43ff05/",
     );
-    is_not("intel-spr", "cha", "uncore_cha_17/event=0x35/");
-    is(
+    assert_unknown("intel-spr", "cha", "uncore_cha_17/event=0x35/");
+    assert_event(
         "intel-spr",
         "cha",
         "uncore_cha_0/event=0x1/",
@@ -131,7 +133,7 @@ fn events_of_intel() {
         "",
     );
     let iio = |printed, place| {
-        is(
+        assert_event(
             "intel-spr",
             "iio",
             printed,
@@ -148,14 +150,14 @@ fn events_of_intel() {
         "uncore_iio_2/event=0x83,umask=0x04,ch_mask=0xff,fc_mask=0x7/",
         "uncore_iio_2 ch_mask=0xff",
     );
-    is(
+    assert_event(
         "intel-spr",
         "imc",
         "uncore_imc/cas_count_read/",
         "UNC_M_CAS_COUNT.RD",
         "",
     );
-    is(
+    assert_event(
         "intel-spr",
         "imc",
         "uncore_imc_4/cas_count_write/",
@@ -169,8 +171,8 @@ fn events_of_intel() {
 }
 
 #[test]
-fn events_of_cores() {
-    let v2 = |printed, event| is("neoverse-v2", "core", printed, event, "");
+fn events_of_cores_are_recognized() {
+    let v2 = |printed, event| assert_event("neoverse-v2", "core", printed, event, "");
     v2("cpu_cycles", "CPU_CYCLES");
     v2("CPU_CYCLES", "CPU_CYCLES");
     v2("cycles", "CPU_CYCLES");
@@ -179,7 +181,7 @@ fn events_of_cores() {
     v2("r80c0", "FP_SCALE_OPS_SPEC");
     v2("r80C1", "FP_FIXED_OPS_SPEC");
     v2("r11", "CPU_CYCLES");
-    is_not("neoverse-v2", "core", "nvidia_scf_pmu_0/cycles/");
+    assert_unknown("neoverse-v2", "core", "nvidia_scf_pmu_0/cycles/");
     let modified = recognise("instructions:u", pmu("neoverse-v2", "core")).unwrap();
     assert_eq!(
         (modified.event.as_str(), modified.modifiers.as_str()),
@@ -188,14 +190,14 @@ fn events_of_cores() {
     let modified = recognise("armv8_pmuv3_0/inst_retired/k", pmu("neoverse-v2", "core")).unwrap();
     assert_eq!(modified.modifiers, "k");
     // The blog's codes, with the bits that perf replaces.
-    let snb = |printed, event| is("intel-snb-stalls", "core", printed, event, "");
+    let snb = |printed, event| assert_event("intel-snb-stalls", "core", printed, event, "");
     snb("r1c3010e", "UOPS_ISSUED.STALL_CYCLES");
     snb("r01a2", "RESOURCE_STALLS.ANY");
     snb("r44304a3", "CYCLE_ACTIVITY.CYCLES_NO_DISPATCH");
     snb("r1c302b1", "UOPS_DISPATCHED.STALL_CYCLES_CORE");
     snb("r54305a3", "CYCLE_ACTIVITY.STALL_CYCLES_L2_PENDING");
     snb("cpu/event=0xa2,umask=0x8/", "RESOURCE_STALLS.SB");
-    is_not("intel-snb-stalls", "core", "r54305a4");
+    assert_unknown("intel-snb-stalls", "core", "r54305a4");
 }
 
 /// Every event of the catalogue is recognised by the name that perf prints for it.

@@ -64,7 +64,7 @@ proptest! {
         prop_assert_eq!(parse(&text, notation), Ok(expected));
     }
 
-    /// Whatever is read as a number has its digits.
+    /// The number that is read has the digits of the text.
     #[test]
     fn no_digit_is_lost(text in "[0-9.,'\u{202f}]{1,12}", whole: bool) {
         let notation = Notation { whole, decimal: None };
@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn what_may_be_two_numbers_is_refused() {
+fn ambiguous_numbers_are_refused() {
     let notation = |decimal, whole| Notation { decimal, whole };
     for (text, notation, expected) in [
         ("1,234", notation(None, false), None),

@@ -15,7 +15,7 @@ fn chip(name: &str) -> Chip {
 }
 
 /// Each metric of sockets has a row for each socket, whatever else was counted there: events about
-/// a pair of sockets make no pair of the others.
+/// a pair of sockets do not turn the other counts into pairs.
 #[test]
 fn an_event_about_a_pair_adds_no_rows_to_metrics_of_sockets() {
     for form in ["scf.csv", "scf.json"] {
@@ -35,7 +35,7 @@ fn an_event_about_a_pair_adds_no_rows_to_metrics_of_sockets() {
 }
 
 /// perf sums the units of all sockets under one name. The test PMU's sockets have 1 and 2 cycles
-/// per ns, and as many requests wait as come.
+/// per ns, and each request waits for one cycle.
 #[test]
 fn units_of_two_sockets_are_counted_by_their_time() {
     for form in [
@@ -179,12 +179,15 @@ fn values_of_devices_are_printed() {
     let json = as_json(&derived);
     assert_eq!(json["findings"], serde_json::json!([finding]));
     assert_eq!(json["advice"].as_array().unwrap().len(), 5);
-    // Of intervals, the largest value of each socket.
-    let lines = [(1, "S0", 10), (1, "S1", 0), (2, "S0", 30), (2, "S1", 0)].map(|(at, of, part)| {
-        let line = |event, count| format!("{at}.000000000,{of},1,{count},,{event},1000,100.00,,\n");
-        line("UNC_CHA_TOR_INSERTS.IO_CLFLUSH", part)
-            + &line("UNC_CHA_TOR_INSERTS.IO_WBMTOI", 100 - part)
-    });
+    // Of several intervals, only the largest value of a socket is reported.
+    let lines =
+        [(1, "S0", 10), (1, "S1", 0), (2, "S0", 30), (2, "S1", 0)].map(|(at, socket, part)| {
+            let line = |event, count| {
+                format!("{at}.000000000,{socket},1,{count},,{event},1000,100.00,,\n")
+            };
+            line("UNC_CHA_TOR_INSERTS.IO_CLFLUSH", part)
+                + &line("UNC_CHA_TOR_INSERTS.IO_WBMTOI", 100 - part)
+        });
     let of_sockets = super::derived(&lines.concat(), chip("emerald-rapids"));
     let json = as_json(&of_sockets);
     assert_eq!(
@@ -229,7 +232,7 @@ fn an_event_without_a_metric_is_reported() {
 
 /// Twice the intervals take twice the steps.
 #[test]
-fn the_work_grows_as_the_input_does() {
+fn the_work_is_linear_in_the_input() {
     let steps = |intervals: u32| {
         let lines = (1..=intervals).map(|second| {
             let events = ["cycles", "instructions", "branches", "branch-misses"];

@@ -32,7 +32,7 @@ fn chip(name: &str) -> Chip {
     Chip::named(name).unwrap()
 }
 
-/// What is read of a file: its parts, and the counts of each.
+/// What is read from a file: its parts, and the counts of each.
 fn summary(readings: &[Reading]) -> String {
     let mut text = String::new();
     let mut sets: Vec<&ReadingSet> = Vec::new();
@@ -83,7 +83,7 @@ fn every_form_of_6_12_is_read_or_refused_by_name() {
     insta::assert_snapshot!(every_form("6.12"));
 }
 
-/// The number of counts equals the number of lines with one, found in the text alone.
+/// The number of counts equals the number of lines that have one by their text alone.
 #[test]
 fn no_count_is_lost() {
     for version in ["6.1", "6.12"] {
@@ -147,8 +147,8 @@ fn instructions_per_cycle_are_those_that_perf_prints() {
     let mut compared = 0;
     for (name, form) in forms("6.1") {
         // perf divides by the mean of the cycles over all groups, and over the runs.
-        let own = name.starts_with("groups-") || name.contains("repeat");
-        if own || !name.ends_with(".csv") || read(&form).is_err() {
+        let uses_mean = name.starts_with("groups-") || name.contains("repeat");
+        if uses_mean || !name.ends_with(".csv") || read(&form).is_err() {
             continue;
         }
         let printed: Vec<(ReadingSet, f64)> = form
@@ -192,7 +192,7 @@ fn instructions_per_cycle_are_those_that_perf_prints() {
     assert!(compared > 40, "only {compared} were compared");
 }
 
-/// The same of the metrics in tables, whatever the locale.
+/// As above, for the metrics in tables of any locale.
 #[test]
 fn instructions_per_cycle_of_tables_are_those_that_perf_prints() {
     let mut compared = 0;
@@ -208,8 +208,8 @@ fn instructions_per_cycle_of_tables_are_those_that_perf_prints() {
             "table-metric",
             "units",
         ];
-        let own = mean.iter().any(|word| name.contains(word));
-        if own || !name.ends_with(".txt") || read(&form).is_err() {
+        let is_skipped = mean.iter().any(|word| name.contains(word));
+        if is_skipped || !name.ends_with(".txt") || read(&form).is_err() {
             continue;
         }
         let printed = form.lines().filter_map(|line| {
@@ -223,7 +223,7 @@ fn instructions_per_cycle_of_tables_are_those_that_perf_prints() {
         let mut ipc: Vec<f64> = ipc
             .filter_map(|row| Some(row.value.as_ref().ok()?.value))
             .collect();
-        // perf leaves out some.
+        // perf does not print all of them.
         if printed.len() != ipc.len() {
             continue;
         }
@@ -242,7 +242,7 @@ fn instructions_per_cycle_of_tables_are_those_that_perf_prints() {
 
 /// perf appends runs to a file: each is a separate part.
 #[test]
-fn runs_in_one_file_stay_apart() {
+fn runs_in_one_file_are_separate_parts() {
     let readings = read(&golden("append.csv")).unwrap();
     let runs = readings.iter().map(|it| it.set.name());
     assert_eq!(runs.collect::<Vec<_>>(), ["run 1", "run 2"]);
@@ -275,8 +275,8 @@ fn intervals_of_two_runs_have_their_own_time() {
         line("1.500000000", 150)
     );
     let derived = derived(&text, chip("other"));
-    let found = rows(&derived, "page_faults_per_second").into_iter();
-    let found = found.map(|row| (row.set.run, row.value.as_ref().unwrap().value));
+    let rates = rows(&derived, "page_faults_per_second").into_iter();
+    let rates = rates.map(|row| (row.set.run, row.value.as_ref().unwrap().value));
     let expected = [(Some(1), 100.0), (Some(1), 200.0), (Some(2), 100.0)];
-    assert_eq!(found.collect::<Vec<_>>(), expected);
+    assert_eq!(rates.collect::<Vec<_>>(), expected);
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::catalogue::{Hardware, Platform};
 
-fn all_the_way(text: &str) {
+fn read_derive_and_print(text: &str) {
     let Ok(readings) = read(text) else { return };
     for platform in [
         Platform::named("grace").unwrap(),
@@ -64,12 +64,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_text(text in "\\PC{0,200}") {
-        all_the_way(&text);
+    fn any_text_is_handled(text in "\\PC{0,200}") {
+        read_derive_and_print(&text);
     }
 
     #[test]
-    fn near_inputs(
+    fn similar_inputs_are_handled(
         fields in prop::collection::vec(
             prop_oneof![
                 event(),
@@ -80,13 +80,13 @@ proptest! {
         ),
         separator in prop::sample::select(&[",", "=", "\n", " "][..]),
     ) {
-        all_the_way(&fields.join(separator));
+        read_derive_and_print(&fields.join(separator));
     }
 
     #[test]
-    fn lines_of_known_events(pairs in prop::collection::vec((event(), any::<f64>()), 1..8)) {
+    fn lines_of_known_events_are_handled(pairs in prop::collection::vec((event(), any::<f64>()), 1..8)) {
         let line = |(event, value): &(_, f64)| format!("{event}={}", value.abs());
         let lines: Vec<String> = pairs.iter().map(line).collect();
-        all_the_way(&lines.join("\n"));
+        read_derive_and_print(&lines.join("\n"));
     }
 }

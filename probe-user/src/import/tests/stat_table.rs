@@ -134,7 +134,7 @@ fn a_duration_that_the_time_elapsed_contradicts_is_reported() {
 }
 
 #[test]
-fn rows_of_old_versions_and_documents() {
+fn rows_of_old_versions_and_documents_are_read() {
     for (line, event, count, unit, scope) in [
         (
             "  0.823047 task-clock  # 0.4 CPUs utilized",
@@ -222,7 +222,7 @@ fn what_surrounds_a_table_is_skipped() {
 }
 
 #[test]
-fn what_cannot_be_told_is_refused() {
+fn ambiguous_and_damaged_rows_are_refused() {
     let heading = "Performance counter stats for 'x':";
     let form = "is not a row of the table of `perf stat`:";
     for (rows, why) in [
@@ -265,7 +265,7 @@ fn what_cannot_be_told_is_refused() {
     assert!(matches!(read(heading), Err(ImportError::Empty)));
 }
 
-/// perf's remedy is named where only the time is missing.
+/// If only the time is missing, the message names the remedy.
 #[test]
 fn an_unknown_time_names_its_remedy() {
     let derived = derived(
