@@ -203,10 +203,10 @@ fn resolve_times(
             Some(seconds) if differ(nanos, seconds * 1e9) => {
                 values.remove(&Implicit::DurationTime);
                 let name = set.name();
-                let preposition = if name.is_empty() { "" } else { " of " };
+                let link = if name.is_empty() { "" } else { " of " };
                 sentences.push(format!(
-                    "the duration_time{preposition}{name} is {:.6} s, and the time elapsed is {seconds:.6} \
-                     s: one of them is wrong, and rates are over the time elapsed",
+                    "the duration_time{link}{name} is {:.6} s, and the time elapsed is \
+                     {seconds:.6} s: one of them is wrong, and rates are over the time elapsed",
                     nanos / 1e9
                 ));
             }

@@ -1,6 +1,6 @@
-//! The end of a run: by its command, by Ctrl-C, by SIGTERM, which service managers and container
-//! runtimes send, by the end of a terminal's session, or after a time. Also the tokio runtime of a
-//! run.
+//! Ends a run: when its command or its watched processes end, on Ctrl-C, on SIGTERM (which service
+//! managers and container runtimes send), at the end of a terminal's session, or after a time. Also
+//! creates the tokio runtime of a run.
 
 use std::{
     fs, io,
@@ -43,7 +43,8 @@ pub(crate) struct Ending {
     command: Option<RunningCommand>,
     interrupt: Signal,
     terminate: Signal,
-    /// A closed session. None if this process was started to survive it (nohup).
+    /// SIGHUP: the terminal's session was closed. None if this process was started to survive it
+    /// (nohup).
     hangup: Option<Signal>,
     /// Processes of the user's choice: the run ends when all of them have ended.
     watched: Vec<AsyncFd<OwnedFd>>,
@@ -97,15 +98,16 @@ impl Ending {
     }
 
     /// Waits for the end, and returns the status of the command if it ended. The first signal, and
-    /// the timeout, end the command. A second signal of the user ends the run without it. Cancel
-    /// safe: may be dropped and called again.
+    /// the timeout, end the command. A second signal of the user ends the run without waiting for
+    /// the command. Cancel safe: may be dropped and called again.
     pub(crate) async fn wait(&mut self) -> Result<Option<ExitStatus>> {
         loop {
-            let is_users = tokio::select! {
+            let is_from_user = tokio::select! {
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
                 _ = self.interrupt.recv() => true,
                 _ = self.terminate.recv() => true,
-                // The shell and the kernel may both send it.
+                // It does not count as the user's second signal: the shell and the kernel may both
+                // send it.
                 () = received(self.hangup.as_mut()) => false,
                 () = all_ended(&self.watched) => return Ok(None),
                 () = reached(self.deadline) => {
@@ -118,7 +120,7 @@ impl Ending {
                     self.is_terminating = true;
                     command.terminate().context("cannot end the command")?;
                 }
-                Some(_) if !is_users => {}
+                Some(_) if !is_from_user => {}
                 // There is no command, or it ignored SIGTERM.
                 _ => return Ok(None),
             }
@@ -140,7 +142,7 @@ fn watch(pid: u32) -> Result<AsyncFd<OwnedFd>> {
         pidfd_open(pid, PidfdFlags::NONBLOCK)
     });
     let descriptor = opened.map_err(|error| match error {
-        // The number of a thread names no process either.
+        // The id of a thread names no process either.
         Errno::SRCH | Errno::INVAL | Errno::NOENT => {
             anyhow!("--pid {pid}: there is no such process")
         }
@@ -157,7 +159,7 @@ async fn all_ended(watched: &[AsyncFd<OwnedFd>]) {
         return std::future::pending().await;
     }
     for process in watched {
-        // An error would repeat: the run then ends as without the process.
+        // An error would repeat, so the process then counts as ended.
         drop(process.readable().await);
     }
 }

@@ -169,8 +169,8 @@ impl SessionArgs {
         self.by.unwrap_or_default()
     }
 
-    /// Starts to ask runtimes for names; None if nothing shows any, or the user turns it off. Waits
-    /// of processes show them.
+    /// Starts to ask runtimes for names. None if nothing shows names, or the user turns them off.
+    /// Rows of processes show names in their waits.
     fn resolver(&self, rows_may_change: bool) -> Result<Option<Arc<Resolver>>> {
         let shown = rows_may_change || self.by() != By::Cgroup;
         if !shown || self.runtime_endpoint == RuntimeEndpoint::Off {
@@ -324,7 +324,7 @@ struct RunLoop<'a> {
     ending: Ending,
     /// SIGCONT: after Ctrl-Z the shell has written to the terminal.
     resumed: Signal,
-    /// Windows until no further one is needed.
+    /// Number of windows that are still needed; None: no limit.
     windows_left: Option<u64>,
     /// No further window is needed.
     is_done: bool,
@@ -416,7 +416,7 @@ impl<'a> RunLoop<'a> {
                         return Ok(None);
                     }
                 }
-                kept = self.pipeline.run_upkeep() => match kept? {},
+                upkeep = self.pipeline.run_upkeep() => match upkeep? {},
                 request = self.windows.next_request() => match request? {
                     UserRequest::End => {
                         self.is_done = true;
@@ -433,8 +433,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Waits for the command after counting failed: the failure does not end the command, and the
-    /// caller waits for both.
+    /// Waits for the command after counting failed, since the failure does not end the command.
     async fn wait_for_command(&mut self, error: Error) -> Error {
         if self.ending.has_command() {
             tracing::error!("counting has ended: {error:#}; the command goes on");
@@ -459,9 +458,9 @@ impl<'a> RunLoop<'a> {
         self.pipeline
             .advance_with_names(is_last.then_some(LAST_NAMES))?;
         self.is_done = !self.windows.window(&self.pipeline)?;
-        if let Some(left) = &mut self.windows_left {
-            *left -= 1;
-            self.is_done |= *left == 0;
+        if let Some(remaining) = &mut self.windows_left {
+            *remaining -= 1;
+            self.is_done |= *remaining == 0;
         }
         Ok(())
     }

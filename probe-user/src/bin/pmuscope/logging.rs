@@ -1,4 +1,4 @@
-//! The filter and the format of messages: `PMUSCOPE_LOG`, and an option for those of the kernel's
+//! The filter and the format of messages: `PMUSCOPE_LOG`, and an option for messages of the BPF
 //! programs.
 
 use std::{

@@ -190,30 +190,30 @@ mod tests {
             &["mem", "calibrate"],
         ];
         for verb in verbs {
-            let with = |more: &[&'static str]| refused(&[verb, more].concat());
-            let said = with(&["--evnt", "x", "--", "true"]).unwrap();
-            assert!(said.contains("unexpected argument '--evnt'"), "{said}");
-            assert_eq!(with(&["true", "--evnt", "-I", "x"]), None, "{verb:?}");
-            assert_eq!(with(&["--", "--evnt", "x"]), None, "{verb:?}");
+            let with_args = |args: &[&'static str]| refused(&[verb, args].concat());
+            let error = with_args(&["--evnt", "x", "--", "true"]).unwrap();
+            assert!(error.contains("unexpected argument '--evnt'"), "{error}");
+            assert_eq!(with_args(&["true", "--evnt", "-I", "x"]), None, "{verb:?}");
+            assert_eq!(with_args(&["--", "--evnt", "x"]), None, "{verb:?}");
         }
     }
 
     #[test]
-    fn an_option_of_perfs_has_a_hint() {
-        let said = refused(&["stat", "-a", "sleep", "1"]).unwrap();
+    fn an_option_of_perf_has_a_hint() {
+        let error = refused(&["stat", "-a", "sleep", "1"]).unwrap();
         assert!(
-            said.contains("tip: all CPUs are counted without this option"),
-            "{said}"
+            error.contains("tip: all CPUs are counted without this option"),
+            "{error}"
         );
-        let said = refused(&["stat", "--tid", "1"]).unwrap();
+        let error = refused(&["stat", "--tid", "1"]).unwrap();
         assert!(
-            said.contains("`--by process`") && !said.contains("--wide"),
-            "{said}"
+            error.contains("`--by process`") && !error.contains("--wide"),
+            "{error}"
         );
-        let said = refused(&["stat", "-x,", "--", "true"]).unwrap();
-        assert!(said.contains("tip: CSV is `--format csv`"), "{said}");
-        let said = refused(&["hot", "-F", "99", "--", "true"]).unwrap();
-        assert!(said.contains("freq=99"), "{said}");
+        let error = refused(&["stat", "-x,", "--", "true"]).unwrap();
+        assert!(error.contains("tip: CSV is `--format csv`"), "{error}");
+        let error = refused(&["hot", "-F", "99", "--", "true"]).unwrap();
+        assert!(error.contains("freq=99"), "{error}");
         // Options with a meaning here keep it.
         assert_eq!(refused(&["mem", "record", "-p", "1"]), None);
     }

@@ -103,7 +103,7 @@ fn sections(text: &str) -> String {
     roff
 }
 
-/// Lines in which roff sees no commands.
+/// Escapes lines so that roff sees no commands in them.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     let lines = text.lines().map(|line| match line.chars().next() {
@@ -113,7 +113,7 @@ fn escaped(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Becomes `man`, which shows a page. Returns why it could not.
+/// Replaces this process by `man`, which shows a page. Returns only if that fails, with the error.
 fn show(page: &[u8]) -> io::Error {
     let shown = || -> io::Result<io::Error> {
         let mut file = File::from(memfd_create("pmuscope.1", MemfdFlags::CLOEXEC)?);

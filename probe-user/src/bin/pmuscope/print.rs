@@ -10,7 +10,7 @@ use probe_user::emit::printable::printable_lines;
 
 use crate::logging;
 
-/// Formats of such a command.
+/// Output formats of such a verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// For people.

@@ -79,12 +79,12 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     // Finished even after an error, so that the windows until then can be read.
     let finished = file.finish().context("cannot write the recording");
     if finished.is_ok() {
-        let them = if windows == 1 { "window" } else { "windows" };
+        let noun = if windows == 1 { "window" } else { "windows" };
         let output = args.output.display();
-        note(format_args!("{windows} {them} into {output}"));
+        note(format_args!("{windows} {noun} into {output}"));
     }
-    if let (Err(_), Err(left)) = (&ended, &finished) {
-        tracing::warn!("{left:#}");
+    if let (Err(_), Err(second)) = (&ended, &finished) {
+        tracing::warn!("{second:#}");
     }
     let ended = ended?;
     finished?;

@@ -142,13 +142,13 @@ fn load_run(args: &Args) -> Result<Run> {
     if let Some(path) = &args.roofline {
         let peaks = Peaks::parse(&read_text(path)?)
             .with_context(|| format!("cannot use {}", path.display()))?;
-        same_platform(&run, path, "the peaks", peaks.platform())?;
+        check_platform(&run, path, "the peaks", peaks.platform())?;
         run.peaks = Some(peaks);
     }
     if let Some(path) = &args.calibration {
         let calibrated = report::calibrated(&read_text(path)?)
             .with_context(|| format!("cannot use {}", path.display()))?;
-        same_platform(&run, path, "the accuracies", &calibrated.platform)?;
+        check_platform(&run, path, "the accuracies", &calibrated.platform)?;
         run.calibrated = Some(calibrated);
     }
     Ok(run)
@@ -159,7 +159,7 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 /// Refuses a file that was measured on another platform than the recording.
-fn same_platform(run: &Run, path: &Path, what: &str, platform: &str) -> Result<()> {
+fn check_platform(run: &Run, path: &Path, what: &str, platform: &str) -> Result<()> {
     let known = run.platform.as_deref();
     if let Some(known) = known.filter(|known| *known != platform) {
         bail!(

@@ -48,13 +48,13 @@ impl RowArgs {
     }
 }
 
-/// Checks that a report has the metric that sorts its rows. Says once if it has no row that a
-/// filter finds: one may come later.
+/// Checks that a report has the metric that sorts its rows. Warns once if no row matches a filter:
+/// one may come later.
 pub(crate) fn check(selection: &RowSelection, report: &Report) -> Result<()> {
-    static SAID: Once = Once::new();
+    static WARNED: Once = Once::new();
     let mut groups = report.groups();
     if !selection.names.is_empty() && !groups.any(|group| group.section == ReportSection::Rows) {
-        SAID.call_once(|| {
+        WARNED.call_once(|| {
             tracing::warn!(
                 "no row has {} in its name or id: without --filter all rows are shown",
                 selection.names.join(" or ")

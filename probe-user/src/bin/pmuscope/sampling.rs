@@ -38,7 +38,7 @@ fn skid(event: &SampledEvent) -> String {
     )
 }
 
-/// `0.5%` as 0.005.
+/// Parses a percentage: `0.5%` as 0.005.
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
     match number {

@@ -1,5 +1,5 @@
-//! The output of windows: a file, a pipe, or a terminal, where each may replace the one before.
-//! Also the output of messages, which must not mix with them.
+//! The output of windows: a file, a pipe, or a terminal, where a window may replace the previous
+//! one. Also the output of messages, which must not mix with windows.
 
 mod drawing;
 
@@ -43,9 +43,9 @@ impl Write for Messages {
             Some((all, taken)) => {
                 all.extend_from_slice(bytes);
                 // The oldest messages are dropped.
-                let over = all.len().saturating_sub(MOST_BUFFERED);
-                all.drain(..over);
-                *taken = taken.saturating_sub(over);
+                let excess = all.len().saturating_sub(MOST_BUFFERED);
+                all.drain(..excess);
+                *taken = taken.saturating_sub(excess);
                 Ok(bytes.len())
             }
             None => io::stderr().write(bytes),
@@ -85,7 +85,7 @@ pub(crate) fn take_messages() -> Vec<String> {
     lines
 }
 
-/// An own descriptor of what the caller of this program opened as this number.
+/// Duplicates a descriptor that this program inherited from its caller.
 fn descriptor(number: i32) -> io::Result<File> {
     // SAFETY: it is borrowed for one call of fcntl, which refuses a number of no open file.
     let descriptor = (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) });
@@ -210,7 +210,7 @@ impl Write for Output {
     }
 }
 
-/// Columns of standard output; None if it is no terminal, whose lines have any length.
+/// Columns of standard output; None if it is no terminal, since its lines may then have any length.
 pub(crate) fn stdout_width() -> Option<usize> {
     let out = io::stdout();
     let TerminalSize { columns, lines } = size(&out);

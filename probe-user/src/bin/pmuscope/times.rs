@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Milliseconds, or a time with its unit.
+/// Parses milliseconds, or a time with its unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let time = match text.parse() {
         Ok(millis) => Ok(Duration::from_millis(millis)),

@@ -128,8 +128,8 @@ fn count(args: Args) -> Result<ExitCode> {
             return Ok(ended);
         };
         (counted.by, counted.interval) = (Some(by), Some(interval));
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        counted.timeout = left;
+        let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        counted.timeout = remaining;
         counted.interval_count = last.map(|last| last.saturating_sub(view.windows()).max(1));
     }
 }
@@ -183,8 +183,8 @@ async fn play(mut replay: Replay, exact: bool) -> Result<ExitCode> {
                     let report = replay.change_view(|view| view.by = by);
                     view.rows_changed(by, report)?;
                 }
-                KeyAction::Windows(many) => {
-                    for _ in 0..many {
+                KeyAction::Windows(count) => {
+                    for _ in 0..count {
                         length = next(&mut replay, &mut view)?;
                     }
                     view.top.show_last();

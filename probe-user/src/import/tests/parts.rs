@@ -109,13 +109,13 @@ fn events_of_several_groups_are_reported() {
     assert_eq!(value(&of_long, "branch_miss_ratio"), 0.1);
     assert!(of_long.mixed.is_empty());
     // Instructions are in a third group, with none of the others.
-    let apart = input(&[&short, &long, &[("instructions", 1_000, 10)]]);
-    let apart = derived(&apart, chip("other"));
-    assert_eq!(value(&apart, "branch_miss_ratio"), 0.1);
-    assert_eq!(value(&apart, "branch_miss_mpki"), 9.0);
-    let mixed: Vec<&str> = apart.mixed.iter().copied().collect();
+    let with_third = input(&[&short, &long, &[("instructions", 1_000, 10)]]);
+    let with_third = derived(&with_third, chip("other"));
+    assert_eq!(value(&with_third, "branch_miss_ratio"), 0.1);
+    assert_eq!(value(&with_third, "branch_miss_mpki"), 9.0);
+    let mixed: Vec<&str> = with_third.mixed.iter().copied().collect();
     assert_eq!(mixed, ["branch_miss_mpki", "ipc"]);
-    let text = table_text(&apart);
+    let text = table_text(&with_third);
     assert!(
         text.contains("branch-misses, branches, cycles: counted more than once"),
         "{text}"

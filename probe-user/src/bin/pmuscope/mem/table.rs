@@ -70,7 +70,7 @@ const PAGES: u32 = 65_536;
 /// bytes.
 const LINES: u32 = 131_072;
 
-/// `50us`, `1ms`.
+/// Parses a time such as `50us` or `1ms`.
 fn time(text: &str) -> Result<Duration, String> {
     let units = [("us", 1), ("ms", 1000)];
     let parsed = units.iter().find_map(|(unit, micros)| {

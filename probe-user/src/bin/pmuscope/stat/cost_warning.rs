@@ -18,19 +18,19 @@ pub(super) fn message(plan: &Plan, cost: &CountingCost) -> Option<String> {
         read.each()?,
     );
     let events = affordable_events(plan, usize::try_from(counters).ok()?);
-    let would = percent(ppm);
+    let reduced = percent(ppm);
     message += &match (counters, events) {
-        (0, _) => format!("; without them, as by `-e task-clock`, it would take {would}"),
-        (_, Some(events)) => format!("; with `-e {events}` it would take {would}"),
+        (0, _) => format!("; without them, as by `-e task-clock`, it would take {reduced}"),
+        (_, Some(events)) => format!("; with `-e {events}` it would take {reduced}"),
         (_, None) => {
-            format!("; with metrics of {counters} events at one time it would take {would}")
+            format!("; with metrics of {counters} events at one time it would take {reduced}")
         }
     };
     Some(message)
 }
 
-/// The first of the user's events that this many counters can count, and those that need none. None
-/// if metrics add events of their own.
+/// The first of the user's events that this many counters can count, and those that need no
+/// counter. None if metrics add events of their own.
 fn affordable_events(plan: &Plan, counters: usize) -> Option<String> {
     let all = plan.groups.iter().flatten();
     if all
@@ -39,7 +39,7 @@ fn affordable_events(plan: &Plan, counters: usize) -> Option<String> {
     {
         return None;
     }
-    let mut left = counters;
+    let mut available = counters;
     let columns = plan.columns.iter().filter(|column| {
         let CountSource::Core { group, at } = column.place else {
             return true;
@@ -47,8 +47,8 @@ fn affordable_events(plan: &Plan, counters: usize) -> Option<String> {
         if !plan.groups[group][at].counter.is_hardware() {
             return true;
         }
-        let keep = left > 0;
-        left = left.saturating_sub(1);
+        let keep = available > 0;
+        available = available.saturating_sub(1);
         keep
     });
     let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();

@@ -173,7 +173,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     )
 }
 
-/// What windows show of what is counted.
+/// What windows show.
 #[derive(Default)]
 pub(crate) struct WindowContent {
     pub(crate) rows: RowSelection,
@@ -293,7 +293,7 @@ fn plan(
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),
         sampled: Vec::new(),
-        // The other hook does not see who comes in.
+        // The hook cgroup-switches does not see the incoming task.
         waits: args.hook == Hook::SchedSwitch && machine.keeps_waits(),
         rates,
     };

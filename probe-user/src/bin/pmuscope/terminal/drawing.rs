@@ -51,10 +51,10 @@ struct DrawnWindow {
 }
 
 impl Drawing {
-    /// The bytes that draw a window over the one before, as much of it as fits. After a message it
-    /// is drawn below that. If the terminal's size has changed, lines may have moved: the old page
-    /// is scrolled away, and the window drawn on an empty one. On a terminal that is too narrow the
-    /// window is written as it is, below the one before.
+    /// The bytes that draw a window over the previous one, as much of it as fits. After a message
+    /// the window is drawn below the message. If the terminal's size has changed, lines may have
+    /// moved: the old page is scrolled away, and the window drawn on an empty one. On a terminal
+    /// that is too narrow the window is written as it is, below the one before.
     pub(super) fn draw(&mut self, window: &[u8], size: TerminalSize, message: bool) -> Vec<u8> {
         if !size.is_drawable() {
             self.last = None;
@@ -79,9 +79,9 @@ impl Drawing {
             out.extend(line);
         }
         let lines = if shown < all {
-            let more = format!(" ... {} more lines: Ctrl-C shows them", all - shown);
+            let notice = format!(" ... {} more lines: Ctrl-C shows them", all - shown);
             out.extend(ERASE_LINE);
-            out.extend(more.bytes().take(size.columns.into()));
+            out.extend(notice.bytes().take(size.columns.into()));
             out.push(b'\n');
             shown + 1
         } else {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_stays() {
+    fn a_message_is_not_overwritten() {
         let mut terminal = drawn(&[]);
         let mut drawing = Drawing::default();
         terminal.feed(&drawing.draw(b"one\n", SIZE, true));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn another_size_is_a_new_page() {
+    fn a_new_size_starts_a_new_page() {
         let wide = TerminalSize {
             columns: 30,
             ..SIZE
@@ -331,7 +331,7 @@ mod tests {
         let mut drawing = Drawing::default();
         terminal.feed(b"$ pmuscope\n");
         terminal.feed(&drawing.draw(b"1234567890123456789012345\n", wide, false));
-        // As terminals do that wrap lines again.
+        // Some terminals wrap lines again, as here.
         terminal.size = SIZE;
         let lines = ["$ pmuscope", "12345678901234567890", "12345", "", "", ""];
         (terminal.screen, terminal.line) = (lines.map(str::to_owned).to_vec(), 3);

@@ -54,7 +54,7 @@ pub(super) struct TopView {
     windows: u64,
 }
 
-/// Where the processes of an open row are known from.
+/// The source of the processes of an open row.
 enum OpenedProcesses {
     /// procfs.
     Running {
@@ -90,7 +90,7 @@ impl TopView {
         }
     }
 
-    /// Takes over the terminal, if it has not yet. Messages are shown in the view from here on.
+    /// Takes over the terminal, unless it already has. Messages are shown in the view from here on.
     /// Must be called in the tokio runtime of the run.
     pub(super) fn open(&mut self) -> Result<()> {
         let resumed = signal(SignalKind::from_raw(SignalName::CONT.as_raw()));
@@ -183,7 +183,7 @@ impl TopView {
     /// Gives the terminal back and stops, as Ctrl-Z does with other programs, until SIGCONT.
     fn suspend(&mut self) -> Result<()> {
         ratatui::restore();
-        // All of the shell's job, as the terminal would do: `sudo` stops too.
+        // Stops the whole job of the shell, as the terminal would: `sudo` stops too.
         kill_current_process_group(SignalName::TSTP).context("cannot suspend")?;
         self.take_terminal_again()
     }
@@ -193,7 +193,7 @@ impl TopView {
         if self.terminal.is_none() {
             return Ok(());
         }
-        // A new terminal draws every cell; one that is cleared would ask for the cursor's place.
+        // A new terminal draws every cell; one that is cleared would ask for the cursor's position.
         let again = raw_mode_again()
             .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All)))
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
@@ -202,7 +202,7 @@ impl TopView {
     }
 }
 
-/// Sets the raw mode, also where it seems to be set: after SIGSTOP the shell has reset the modes.
+/// Sets the raw mode, even if it seems to be set: after SIGSTOP the shell has reset the modes.
 /// Other modes in between would echo keys.
 fn raw_mode_again() -> io::Result<()> {
     if !is_raw_mode_enabled()? {
@@ -265,7 +265,7 @@ impl OpenedProcesses {
 fn recorded(report: &Report) -> Vec<(Entity, ProcessUse)> {
     let groups = report.groups();
     let processes = groups.filter(|group| group.section == ReportSection::Processes);
-    let found = processes.filter_map(|group| {
+    let pairs = processes.filter_map(|group| {
         let Subject::Entity(Entity::ProcessOf { tgid, name, row }) = group.subject else {
             return None;
         };
@@ -281,7 +281,7 @@ fn recorded(report: &Report) -> Vec<(Entity, ProcessUse)> {
         };
         Some(((**row).clone(), process))
     });
-    found.collect()
+    pairs.collect()
 }
 
 impl Drop for TopView {
@@ -329,7 +329,7 @@ impl WindowSink for TopView {
         if let OpenedProcesses::Running { rows, .. } = &mut self.processes {
             *rows = Some((view.clone(), Arc::clone(names)));
         }
-        // It is empty before the first window.
+        // The report is empty before the first window.
         let report = Some(pipeline.report()).filter(|report| !report.series.is_empty());
         Self::rows_changed(self, view.by, report)
     }

@@ -252,7 +252,7 @@ impl Runner<'_> {
     }
 }
 
-/// The same sampling as by `mem` and `mem record`.
+/// Samples in the same way as `mem` and `mem record`.
 fn sampling(period: u64) -> SpeOptions {
     SpeOptions {
         period,

@@ -153,7 +153,7 @@ impl Study {
         mean_of(&each.collect::<Vec<_>>())
     }
 
-    /// The time relative to that of the command without sampling, minus one.
+    /// The command's time with sampling divided by its time without sampling, minus one.
     pub(crate) fn overhead(&self, tested: &TestedPoint) -> Mean {
         let baseline = mean_of(&self.baseline(tested).times).mean;
         let each = tested
@@ -202,7 +202,7 @@ impl Study {
             "lost",
         ];
         let rows = self.points.iter().map(|tested| {
-            let count = |of| tested.count(of).mean;
+            let count = |field| tested.count(field).mean;
             let Point {
                 period,
                 aux,
@@ -336,9 +336,9 @@ impl Study {
 
 impl TestedPoint {
     /// The mean of a count over the runs.
-    fn count(&self, of: fn(&RecordCounts) -> u64) -> Mean {
+    fn count(&self, field: fn(&RecordCounts) -> u64) -> Mean {
         #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-        let each = self.trials.iter().map(|trial| of(&trial.counts) as f64);
+        let each = self.trials.iter().map(|trial| field(&trial.counts) as f64);
         mean_of(&each.collect::<Vec<_>>())
     }
 }

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_there_is_not_left() {
+    fn a_new_file_is_removed_if_nothing_was_recorded() {
         let directory = tempfile::tempdir().unwrap();
         let (output, _file) = OutputFile::open(&directory.path().join("perf.data")).unwrap();
         assert_eq!(names(directory.path()), ["perf.data"]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_written_as_it_is_and_left() {
+    fn a_link_is_written_through_and_kept() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("perf.data");
         let file = directory.path().join("elsewhere");

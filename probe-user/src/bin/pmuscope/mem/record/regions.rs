@@ -115,12 +115,12 @@ fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -
     });
     let lines = table_lines(&heads, shown, |at| (1..6).contains(&at));
     let mut text = lines.join("\n") + "\n";
-    if let Some(left) = rows.get(MOST_ROWS..).filter(|left| !left.is_empty()) {
-        let samples: u64 = left.iter().map(|row| row.samples).sum();
+    if let Some(rest) = rows.get(MOST_ROWS..).filter(|rest| !rest.is_empty()) {
+        let samples: u64 = rest.iter().map(|row| row.samples).sum();
         let _ = writeln!(
             text,
             "and {} more with {samples} samples (--format json)",
-            left.len()
+            rest.len()
         );
     }
     text
@@ -162,7 +162,7 @@ mod tests {
     /// Programs choose these names. Control characters do not reach the terminal; JSON has them
     /// escaped.
     #[test]
-    fn names_of_programs_do_not_reach_the_terminal_as_they_are() {
+    fn control_characters_of_names_do_not_reach_the_terminal() {
         const EVIL: &str = "\u{1b}]0;x\u{7f}\u{202e}\u{9b}31m\n";
         let summary = RegionSummary::new(NonZeroUsize::MIN);
         let sample = Sample {
@@ -183,8 +183,8 @@ mod tests {
         summary.samples(0, &[sample]).unwrap();
         for format in [Format::Table, Format::Json] {
             let text = render(format, &summary);
-            let acts = |char: char| char.is_control() && char != '\n' || char == '\u{202e}';
-            assert!(!text.contains(acts), "{text:?}");
+            let is_dangerous = |char: char| char.is_control() && char != '\n' || char == '\u{202e}';
+            assert!(!text.contains(is_dangerous), "{text:?}");
         }
         let row: serde_json::Value = serde_json::from_str(&render(Format::Json, &summary)).unwrap();
         for name in ["region", "phase", "comm"] {

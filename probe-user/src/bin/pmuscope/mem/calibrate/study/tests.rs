@@ -41,7 +41,7 @@ fn study(points: &[(u64, Size, f64, u64)]) -> Study {
 }
 
 #[test]
-fn accuracy_is_the_papers_formula() {
+fn accuracy_follows_the_formula_of_the_paper() {
     assert!((accuracy(1e6, 976, 1024.0) - 0.999_424).abs() < 1e-9);
     // Too many samples are as wrong as too few.
     assert!((accuracy(1000.0, 9, 100.0) - 0.9).abs() < 1e-9);
@@ -77,7 +77,7 @@ fn jitter_is_part_of_the_mean_period() {
 }
 
 #[test]
-fn means_and_deviations() {
+fn the_deviation_is_divided_by_n_minus_1() {
     let Mean { mean, deviation } = mean_of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
     assert!((mean - 5.0).abs() < 1e-12);
     // The deviation of a sample, so divided by n - 1.
