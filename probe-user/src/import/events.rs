@@ -71,7 +71,7 @@ impl std::fmt::Display for CountedPlace {
     }
 }
 
-/// The meanings of a printed event: an event of each of these PMUs.
+/// The meanings of a printed event: indices of PMUs, each with the event there.
 type Meanings = Vec<(usize, RecognisedEvent)>;
 
 /// The meaning of a printed event: indices of its place, its event and its unit.

@@ -332,9 +332,9 @@ mod tests {
         let memory = "15 31 0:32 /kube /cg/memory rw shared:4 - cgroup cgroup rw,memory\n";
         proc.write("self/mountinfo", format!("{cgroup2}{both}{memory}"));
         let find = |name| Hierarchy::for_controller(proc.path(), name).unwrap();
-        let found = find("memory").unwrap();
+        let controller = find("memory").unwrap();
         assert_eq!(
-            found.directory("/kube/a").unwrap(),
+            controller.directory("/kube/a").unwrap(),
             Path::new("/cg/memory/a")
         );
         assert_eq!(find("cpuacct").unwrap().root, "/");

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_files_have_the_same_model() {
+    fn cpuinfo_and_modalias_give_the_same_model() {
         let cpuinfo =
             "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n";
         let modalias = "cpu:type:x86,ven0002fam0019mod0011:feature:,0000,0001";

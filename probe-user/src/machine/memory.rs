@@ -100,7 +100,7 @@ pub enum MemoryError {
          cgroup -o memory none /sys/fs/cgroup/memory` where cgroup2 does not have it)"
     )]
     NoController,
-    /// Process ids in /proc differ from those that are counted.
+    /// Process ids in /proc differ from the ids that are counted.
     #[error(
         "processes here have other ids than those that are counted: run in the host's pid \
          namespace (hostPID: true, --pid=host)"

@@ -187,7 +187,7 @@ impl Machine {
         self.roots.sys.join(btf::VMLINUX)
     }
 
-    /// Whether process ids in procfs equal those that the BPF programs count by.
+    /// Whether process ids in procfs equal the ids that the BPF programs use.
     #[must_use]
     pub fn is_in_initial_pid_namespace(&self) -> bool {
         // PROC_PID_INIT_INO in linux/proc_ns.h.

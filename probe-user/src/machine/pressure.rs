@@ -176,7 +176,8 @@ impl CgroupCounts {
         Self { quota, ..sum }
     }
 
-    /// The sum of two windows of the same cgroup. What one of them lacks is unknown in the sum.
+    /// The sum of two windows of the same cgroup. A count that one of them lacks is unknown in the
+    /// sum.
     #[must_use]
     pub fn then(&self, later: &Self) -> Self {
         self.combined(later, |_, a, b| Some(a?.saturating_add(b?)))

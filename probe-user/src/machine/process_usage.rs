@@ -129,8 +129,8 @@ mod tests {
             .unwrap()
             .to_owned();
         let mut read = || {
-            let found = reader.read([own.as_str()].into_iter());
-            found.into_iter().find(|found| found.pid == pid)
+            let processes = reader.read([own.as_str()].into_iter());
+            processes.into_iter().find(|it| it.pid == pid)
         };
         // A machine without cgroup2, or a namespace of it.
         let Some(first) = read() else {

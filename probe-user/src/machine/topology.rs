@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_nodes_of_one_socket() {
+    fn a_socket_may_have_several_nodes() {
         // The third node has memory alone.
         let root = tree(
             &["0\n", "0\n", "1\n", "1\n"],

@@ -31,13 +31,13 @@ const CLOCK: &str = "task-clock";
 /// Without a PMU: counts of a command.
 const COUNTS: &str = "task-clock,page-faults,context-switches,cpu-migrations";
 
-/// [`COUNTS`] where waits can be counted: why containers do not run.
+/// [`COUNTS`] if waits can be counted, which show why containers do not run.
 const WAIT_COUNTS: &str = "task-clock,cpu-wait,page-faults,context-switches";
 
 /// Without a PMU: metrics of windows.
 const RATES: &str = "cpus_used,page_faults_per_second,context_switches_per_second";
 
-/// [`RATES`] where waits can be counted.
+/// [`RATES`] if waits can be counted.
 const WAIT_RATES: &str = "cpus_used,cpu_wait_ratio,page_faults_per_second";
 
 /// What is counted by default.

@@ -40,12 +40,12 @@ pub(super) fn sources(
         units: 1,
         ..MetricSource::default()
     };
-    let here = metric
+    let available = metric
         .valid_on(&request.machine)
         .map_err(|reason| reason.to_string())
         .and_then(|()| {
             let groups = metric.groups(pmus, &request.settings);
             groups.map_err(|reason| reason.to_string())
         });
-    Some(here.map(|_| vec![source]))
+    Some(available.map(|_| vec![source]))
 }

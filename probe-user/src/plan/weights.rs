@@ -85,9 +85,9 @@ pub(super) fn requested_weights(
         let countable = of_traffic.filter_map(countable);
         // One name may stand for the events of several cores.
         let once = countable.filter(move |(weight, _)| names.insert(&weight.0.name));
-        let more = &request.settings.more_weights;
+        let more_weights = &request.settings.more_weights;
         let wanted = |(at, weight): (usize, (RequestedWeight, _))| {
-            (at == 0 || more.has(&weight.0.0.name)).then_some(weight)
+            (at == 0 || more_weights.has(&weight.0.0.name)).then_some(weight)
         };
         once.enumerate().filter_map(wanted).collect::<Vec<_>>()
     };

@@ -262,17 +262,17 @@ fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSer
             by_subject.entry(line.subject).or_default().push(line);
         }
     }
-    let mut found = HashMap::new();
+    let mut series_by_key = HashMap::new();
     for lines in by_subject.values() {
         let twice = counted_twice(run, lines);
         for (line, _) in lines.iter().zip(twice).filter(|(_, twice)| !twice) {
             if let Some(series) = series(run, line, side) {
                 let name = run.metrics[line.metric].name.as_str();
-                found.insert((line.subject, name, line.qualifier.as_str()), series);
+                series_by_key.insert((line.subject, name, line.qualifier.as_str()), series);
             }
         }
     }
-    Ok(found)
+    Ok(series_by_key)
 }
 
 /// The windows of a line in the range; None if none has a value.

@@ -216,12 +216,12 @@ fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
     if !others.is_empty() {
-        let place = if shown.all {
+        let heading = if shown.all {
             "shown without a star"
         } else {
             "not shown (--all)"
         };
-        notes.push(format!("{place}: {}", others.join(", ")));
+        notes.push(format!("{heading}: {}", others.join(", ")));
     }
     if tested + constant == 0 && few > 0 {
         notes.push("record longer, or with a shorter -I".to_owned());

@@ -42,11 +42,11 @@ fn subject(report: &Report, finding: &ReportFinding) -> Subject {
 
 /// The name of a finding's subject, empty if the sentence contains it, and the sentence.
 fn named(about: &Subject, finding: &ReportFinding, shown: &ShownNames<'_>) -> (String, String) {
-    let who = match finding.about {
+    let label = match finding.about {
         FindingSubject::Socket(_) => String::new(),
         FindingSubject::Subject(_) => shown[about].clone(),
     };
-    (who, finding.sentence(|subject| shown[subject].clone()))
+    (label, finding.sentence(|subject| shown[subject].clone()))
 }
 
 impl WindowFindings {
@@ -95,12 +95,12 @@ impl Run {
         let mut of_windows: Vec<&WindowFinding> = index.findings.found.iter().collect();
         of_windows.sort_by_key(|it| std::cmp::Reverse(it.windows));
         findings.extend(of_windows.into_iter().map(|it| {
-            let (who, text) = named(&it.about, &it.finding, shown);
+            let (label, text) = named(&it.about, &it.finding, shown);
             let text = match it.windows {
                 1 => format!("{text} (in one window)"),
                 windows => format!("{text} (in the last of {windows} such windows)"),
             };
-            (who, text)
+            (label, text)
         }));
         self.findings = findings;
     }

@@ -29,8 +29,8 @@ impl Run {
             rows.truncate(top);
         }
         self.left_out += all - rows.len();
-        let kept: HashSet<usize> = rows.iter().copied().collect();
-        self.drop_subjects(&kept);
+        let remaining: HashSet<usize> = rows.iter().copied().collect();
+        self.drop_subjects(&remaining);
         !rows.is_empty()
     }
 
@@ -65,16 +65,19 @@ impl Run {
         sizes
     }
 
-    /// Drops the rows other than `kept`, with their shares, distributions and findings.
-    fn drop_subjects(&mut self, kept: &HashSet<usize>) {
+    /// Drops the rows other than `remaining`, with their shares, distributions and findings.
+    fn drop_subjects(&mut self, remaining: &HashSet<usize>) {
         let name = |subject: &LineSubject| {
             let kind = subject.get("kind").unwrap_or_default();
             (kind.to_owned(), subject.name().to_owned())
         };
-        let names: HashSet<_> = kept.iter().map(|at| name(&self.subjects[*at])).collect();
+        let names: HashSet<_> = remaining
+            .iter()
+            .map(|at| name(&self.subjects[*at]))
+            .collect();
         let stays: Vec<bool> = (self.subjects.iter().enumerate())
             .map(|(at, subject)| match subject.part {
-                "row" => subject.is_rest() || kept.contains(&at),
+                "row" => subject.is_rest() || remaining.contains(&at),
                 "share" => subject.is_rest() || names.contains(&name(subject)),
                 _ => true,
             })
@@ -85,7 +88,7 @@ impl Run {
             .filter_map(|(subject, stays)| (!stays).then_some(subject.label.as_str()))
             .collect();
         self.findings
-            .retain(|(who, _)| !dropped.contains(who.as_str()));
+            .retain(|(label, _)| !dropped.contains(label.as_str()));
     }
 }
 

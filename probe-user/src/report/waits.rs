@@ -8,7 +8,7 @@ use crate::{
     window::float,
 };
 
-/// The metric of these lines; its text is `behind NAME`.
+/// The metric of these lines. Their qualifier is `behind NAME`.
 pub(super) const WAITED_BEHIND: &str = "cpu_wait_behind";
 
 /// The most lines. Further pairs of an owner share one line.

@@ -150,15 +150,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.unpin {
-        let place = sources
+        let pin_path = sources
             .read()?
             .pins
             .path
             .map_or_else(PinPath::default, PinPath);
-        let (unpinned, place) = (session::unpin(&place)?, place.0.display());
+        let (unpinned, pin_path) = (session::unpin(&pin_path)?, pin_path.0.display());
         to_stdout(|out| match unpinned {
-            0 => writeln!(out, "there are no pins in {place}"),
-            _ => writeln!(out, "removed the pins in {place}: counting ended"),
+            0 => writeln!(out, "there are no pins in {pin_path}"),
+            _ => writeln!(out, "removed the pins in {pin_path}: counting ended"),
         })?;
         return Ok(ExitCode::SUCCESS);
     }

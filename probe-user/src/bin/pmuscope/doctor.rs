@@ -18,7 +18,7 @@ pub(crate) struct Args {
     format: Format,
 }
 
-/// The exit code is 0 where counting per container can work, and 1 where it cannot.
+/// The exit code is 0 if counting per container can work, and 1 if it cannot.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let diagnosis = examine(&Subject::this(Arc::new(Machine::this())));
     to_stdout(|out| match args.format {

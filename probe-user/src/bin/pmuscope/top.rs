@@ -23,7 +23,7 @@ use self::view::TopView;
 use crate::ending::{Ending, runtime};
 use crate::{live, stat, terminal};
 
-/// Columns of memory that are hidden where the user does not ask for them.
+/// Columns of memory that are hidden unless the user asks for them.
 const HIDDEN: &[&str] = &[
     "memory_anon",
     "memory_file",

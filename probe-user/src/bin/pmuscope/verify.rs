@@ -1,4 +1,4 @@
-//! `pmuscope verify`: what was estimated beside what was counted.
+//! `pmuscope verify`: compares what was estimated with what was counted.
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode};
 

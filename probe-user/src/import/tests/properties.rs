@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn lines_of_known_events_are_handled(pairs in prop::collection::vec((event(), any::<f64>()), 1..8)) {
+    fn known_events_are_handled(pairs in prop::collection::vec((event(), any::<f64>()), 1..8)) {
         let line = |(event, value): &(_, f64)| format!("{event}={}", value.abs());
         let lines: Vec<String> = pairs.iter().map(line).collect();
         read_derive_and_print(&lines.join("\n"));

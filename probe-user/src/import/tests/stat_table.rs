@@ -18,12 +18,12 @@ fn values(name: &str) -> Vec<(String, f64)> {
     let text = fixture("documents/grace-performance-tuning.txt");
     let derived = derived(&text, Chip::named("grace-hopper-multi").unwrap());
     let with_value = |row: &&super::DerivedRow<'_>| row.value.is_ok();
-    let found = rows(&derived, name).into_iter().filter(with_value);
-    let found = found.map(|row| {
+    let rows = rows(&derived, name).into_iter().filter(with_value);
+    let rows = rows.map(|row| {
         let name = format!("{} {}", row.set.name(), row.place);
         (name, row.value.as_ref().unwrap().value)
     });
-    found.collect()
+    rows.collect()
 }
 
 /// The nine outputs of the Grace guide, with prompts, output of the commands and emphasis. The

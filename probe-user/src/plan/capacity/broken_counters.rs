@@ -309,7 +309,7 @@ mod tests {
 
     /// Runs on this machine if it has a core PMU. Only counters that were free are tested.
     #[test]
-    fn counters_of_this_machine() {
+    fn free_counters_of_this_machine_are_tested() {
         let pmus = Pmus::read(std::path::Path::new("/sys")).unwrap();
         let Some(pmu) = pmus.cores().next() else {
             println!("skipped: this machine has no core PMU");

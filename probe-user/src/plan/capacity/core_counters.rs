@@ -25,7 +25,7 @@ pub(crate) struct CoreCounters {
     pub(crate) fixed: Vec<&'static str>,
     /// General counters by the documents of the core.
     pub(crate) documented: Option<usize>,
-    /// Whether the machine was probed; else the numbers are those of the documents.
+    /// Whether the machine was probed; if not, the numbers are from the documents.
     pub(crate) is_probed: bool,
     /// Counters that stay free for other users.
     pub(crate) reserve: usize,
@@ -82,7 +82,7 @@ impl Capacity {
         }
     }
 
-    /// How many counters of a core PMU count any event, as far as it is known.
+    /// How many counters of a core PMU count any event; None if unknown.
     fn general_counters(&self, pmu: &str) -> Option<usize> {
         let working = self.working(pmu).map(|working| working.general);
         working.or_else(|| Some(self.documented.get(pmu)?.counters))

@@ -1,4 +1,4 @@
-//! The counters of a PMU by the catalogue, and the events that only some of them count.
+//! The counters of a PMU according to the catalogue, and the events that only some of them count.
 
 use crate::{
     catalogue::{EventSpec, PmuSpec},

@@ -11,7 +11,7 @@
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-/// Minimum number of windows of a side for a verdict. Scatter of fewer says nothing.
+/// Minimum number of windows of a side for a verdict. The scatter of fewer windows says nothing.
 pub(crate) const MIN_WINDOWS: usize = 8;
 
 /// Minimum number of blocks of several windows.
@@ -165,7 +165,7 @@ fn error_by_blocks(sides: [&WindowSeries; 2], length: usize) -> (f64, f64) {
     let correlation = correlation(&blocks);
     let stretch = (1.0 + correlation) / (1.0 - correlation);
     let mut variances = [0, 1].map(|at| blocks[at].variance() * stretch);
-    // Few windows may be alike by chance, above all those of rare events.
+    // A few windows may have equal values by chance, above all of rare events.
     for (at, other) in [(0, 1), (1, 0)] {
         if sides[at].len() < sides[other].len() {
             let of_other = variances[other] * sides[other].seconds / sides[at].seconds;

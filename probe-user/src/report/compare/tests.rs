@@ -96,9 +96,9 @@ fn p_of_equal_sides_is_rarely_small() {
         for (a, b) in [(8, 8), (16, 16), (30, 30), (120, 120), (8, 120), (30, 120)] {
             let mut random = Random(7);
             let mut side = |count| correlated(&mut random, count, draw, 0.0);
-            let found = excess(0.01, 3000, || [side(a), side(b)]);
-            println!("{name}, {a} and {b} windows: {found:.2}");
-            assert!(found <= 1.0, "{name}, {a} and {b}: {found:.2}");
+            let ratio = excess(0.01, 3000, || [side(a), side(b)]);
+            println!("{name}, {a} and {b} windows: {ratio:.2}");
+            assert!(ratio <= 1.0, "{name}, {a} and {b}: {ratio:.2}");
         }
     }
 }
@@ -118,16 +118,16 @@ fn correlated_windows_do_not_make_p_too_small() {
     ] {
         let mut random = Random(7);
         let mut side = || correlated(&mut random, count, Random::normal, correlation);
-        let found = excess(0.01, 3000, || [side(), side()]);
-        println!("correlation {correlation}, {count} windows: {found:.2}");
-        assert!(found <= limit, "{correlation}, {count}: {found:.2}");
+        let ratio = excess(0.01, 3000, || [side(), side()]);
+        println!("correlation {correlation}, {count} windows: {ratio:.2}");
+        assert!(ratio <= limit, "{correlation}, {count}: {ratio:.2}");
     }
     for (count, length, limit) in [(60, 5.0, 2.0), (200, 5.0, 1.0), (200, 10.0, 2.0)] {
         let mut random = Random(7);
         let mut side = || phases(&mut random, count, length);
-        let found = excess(0.01, 3000, || [side(), side()]);
-        println!("phases of {length} windows, {count} windows: {found:.2}");
-        assert!(found <= limit, "phases of {length}, {count}: {found:.2}");
+        let ratio = excess(0.01, 3000, || [side(), side()]);
+        println!("phases of {length} windows, {count} windows: {ratio:.2}");
+        assert!(ratio <= limit, "phases of {length}, {count}: {ratio:.2}");
     }
 }
 
@@ -342,14 +342,14 @@ fn rows_are_paired_by_name() {
     ];
     let all = |subjects: &[LineSubject]| (0..subjects.len()).collect::<HashSet<_>>();
     let present = || [all(&first), all(&second)];
-    let found = rows::pairs([&first, &second], &present(), false);
+    let pairs = rows::pairs([&first, &second], &present(), false);
     let expected = HashMap::from([(0, 2), (1, 0), (2, 1)]);
     // Two pods of a batch cannot be told apart.
-    assert_eq!(found, expected);
+    assert_eq!(pairs, expected);
     // Two pods of one deployment that the user names.
     let chosen = [HashSet::from([3]), HashSet::from([4])];
-    let found = rows::pairs([&first, &first], &chosen, true);
-    assert_eq!(found, HashMap::from([(3, 4)]));
+    let pairs = rows::pairs([&first, &first], &chosen, true);
+    assert_eq!(pairs, HashMap::from([(3, 4)]));
 }
 
 #[test]

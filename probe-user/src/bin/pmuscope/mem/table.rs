@@ -154,16 +154,16 @@ fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
     if events.is_empty() {
         return Ok(None);
     }
-    let here = describe_mechanism(pmus).unwrap_or_default();
+    let method = describe_mechanism(pmus).unwrap_or_default();
     let only_spe = [
         ("--filter", args.filter.is_some()),
         ("--hot-lines", args.hot_lines.is_some()),
         ("--spe-irq-max", args.spe_irq_max.is_some()),
     ];
     if let Some((option, _)) = only_spe.iter().find(|(_, given)| *given) {
-        bail!("{option} is for Arm's SPE, and this machine samples by {here}: leave it out");
+        bail!("{option} is for Arm's SPE, and this machine samples by {method}: leave it out");
     }
-    tracing::info!("sampling by {here}");
+    tracing::info!("sampling by {method}");
     let budget = match (args.period, args.spe_budget) {
         (Some(_), budget) => budget,
         (None, budget) => Some(budget.unwrap_or(DEFAULT_SAMPLE_BUDGET)),

@@ -54,7 +54,7 @@ impl Drawing {
     /// The bytes that draw a window over the previous one, as much of it as fits. After a message
     /// the window is drawn below the message. If the terminal's size has changed, lines may have
     /// moved: the old page is scrolled away, and the window drawn on an empty one. On a terminal
-    /// that is too narrow the window is written as it is, below the one before.
+    /// that is too narrow the window is written as it is, below the previous one.
     pub(super) fn draw(&mut self, window: &[u8], size: TerminalSize, message: bool) -> Vec<u8> {
         if !size.is_drawable() {
             self.last = None;
@@ -354,7 +354,7 @@ mod tests {
     }
 
     proptest! {
-        /// The screen has the last window and nothing of those before. Earlier output is above.
+        /// The screen has the last window and nothing of earlier ones. Earlier output is above.
         #[test]
         fn only_the_last_window_is_shown(
             windows in prop::collection::vec(prop::collection::vec("[a-z]{0,20}", 1..6), 1..8),

@@ -224,7 +224,7 @@ impl OpenedProcesses {
         }
     }
 
-    /// Sets the processes of the open row, where they are not known yet.
+    /// Sets the processes of the open row, if they are not known yet.
     fn update(&mut self, top: &mut Top) {
         let Some(entity) = top.opened().cloned() else {
             if let Self::Running { reader, .. } = self {

@@ -117,7 +117,7 @@ impl Args {
             sampling.check(pmus)?;
             return Ok(SamplingMethod::Spe(sampling));
         }
-        let here = describe_mechanism(pmus).unwrap_or_default();
+        let method = describe_mechanism(pmus).unwrap_or_default();
         let only_spe = [
             ("--raw", self.raw.is_some()),
             ("--filter", self.filter.is_some()),
@@ -126,9 +126,9 @@ impl Args {
             ("--watermark", self.watermark.is_some()),
         ];
         if let Some((option, _)) = only_spe.iter().find(|(_, given)| *given) {
-            bail!("{option} is for Arm's SPE, and this machine samples by {here}: leave it out");
+            bail!("{option} is for Arm's SPE, and this machine samples by {method}: leave it out");
         }
-        tracing::info!("sampling by {here}");
+        tracing::info!("sampling by {method}");
         Ok(SamplingMethod::Events(events))
     }
 
