@@ -18,14 +18,14 @@ const LOCALE: &str = "its numbers have the decimal comma of a locale, and commas
 
 const WITHOUT_COUNT: &str = "it has no count where one should be";
 
-/// The separator of the input, by one of its lines.
+/// The separator of the input, found in one of its lines.
 pub(super) fn separator(line: &str) -> char {
     let mut known = SEPARATORS.into_iter();
     let other = known.find(|separator| line.matches(*separator).count() >= FIELDS - 1);
     other.unwrap_or(',')
 }
 
-/// None for a line with a further metric of the event above.
+/// Parses a line. None if it has only a further metric of the event above.
 pub(super) fn line(line: &str, separator: char) -> Result<Option<Reading>, String> {
     let fields: Vec<&str> = line.split(separator).map(str::trim).collect();
     let fields = Fields { fields, separator };

@@ -254,7 +254,7 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Meanings, String> {
     }
 }
 
-/// The count in the catalogue's unit; `None` if the event could not be opened, `Err` in it if it
+/// The count in the catalogue's unit; `None` if the event could not be opened, `Some(Err)` if it
 /// never ran.
 pub(super) fn count(
     reading: &Reading,

@@ -7,7 +7,8 @@ use super::{METRICS_ONLY, Reading, ReadingSet, counted, interval, times};
 const LOCALE: &str = "its numbers have the decimal comma of a locale, which is no JSON: run perf \
                       with LC_ALL=C";
 
-/// None for a line without a count: perf prints further metrics of an event as lines of their own.
+/// Parses a line. None if it has no count: perf prints further metrics of an event as lines of
+/// their own.
 pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
     // Versions of perf end lists of objects differently.
     let line = line.trim_end_matches(',');

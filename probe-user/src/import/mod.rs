@@ -3,8 +3,8 @@
 //! Four forms are read: the table of `perf stat`, anywhere in a text, and by their first line the
 //! output of `perf stat -x,` and `perf stat -j`, and lines `event=value`. perf's counts are already
 //! scaled to the whole time; counts of `event=value` are taken as they are. Time comes from
-//! `duration_time` (ns) or `seconds`, from a table's time elapsed, from the time stamps of `-I`, or
-//! for PMUs that one CPU reads from the enabled time of their counter.
+//! `duration_time` (ns) or `seconds`, from a table's time elapsed, from the time stamps of `-I`,
+//! or, for PMUs that one CPU reads, from the enabled time of their counter.
 //!
 //! perf does not print which events were a group: `order` infers it from their order and running
 //! times. tests/fixtures/derive/perf has perf's output in each form.

@@ -66,7 +66,7 @@ impl StatTable {
         })
     }
 
-    /// None for a line without a count.
+    /// Reads a line. None if it has no count.
     pub(super) fn line(&mut self, line: &str) -> Result<Option<Reading>, String> {
         let line = bare(line);
         if is_heading(line) {
@@ -161,7 +161,7 @@ impl<'a> Time<'a> {
     }
 }
 
-/// None for a line with a further metric of the event above, or with the time of one run.
+/// Parses a row. None if it has only a further metric of the event above, or the time of one run.
 fn row(line: &str, decimal: Option<char>) -> Result<Option<Reading>, String> {
     let (line, percent) = without_percent(line);
     let line = without_deviation(line);

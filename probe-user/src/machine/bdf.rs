@@ -42,7 +42,7 @@ impl fmt::Display for Bdf {
 
 serde_by_text!(Bdf);
 
-/// A text is no PCI address.
+/// The text is no PCI address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a PCI address is bus:device.function in hexadecimal, such as 27:01.1, or with a domain \

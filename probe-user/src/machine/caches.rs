@@ -21,7 +21,7 @@ pub struct Cache {
 
 impl Machine {
     /// The data and unified caches of these CPUs, each once, sorted by level. Empty if the machine
-    /// does not describe them, as some virtual machines.
+    /// does not describe them, as on some virtual machines.
     #[must_use]
     pub fn caches(&self, cpus: &CpuList) -> Vec<Cache> {
         let of_cpu = |cpu: u32| (0..MAX_INDEX).map_while(move |index| self.cache(cpu, index));

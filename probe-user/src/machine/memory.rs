@@ -285,7 +285,7 @@ impl MemoryUse {
     }
 }
 
-/// Documentation/admin-guide/mm/transhuge.rst: `hpage_pmd_size`.
+/// Reads the page sizes. `hpage_pmd_size`: Documentation/admin-guide/mm/transhuge.rst.
 fn page_sizes(machine: &Machine) -> PageSizes {
     let huge = machine.sys("kernel/mm/transparent_hugepage/hpage_pmd_size");
     PageSizes {
@@ -349,14 +349,14 @@ fn limit_above(hierarchy: &Hierarchy, directory: &Path) -> Option<u64> {
         .min()
 }
 
-/// The number of a line `name number` of memory.stat.
+/// The number in the line `name number` of memory.stat.
 pub(super) fn field(stat: &str, name: &str) -> Option<u64> {
     let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
     let (_, value) = lines.find(|(known, _)| *known == name)?;
     value.trim().parse().ok()
 }
 
-/// A line `Name:   number kB` of a file of procfs, in bytes.
+/// The number in a line `Name:   number kB` of a procfs file, in bytes.
 pub(super) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(known, _)| *known == name)?;

@@ -176,7 +176,7 @@ impl Machine {
         self.config.get_or_init(read).as_ref()
     }
 
-    /// Whether the kernel keeps how long threads wait for a CPU (`CONFIG_SCHED_INFO`).
+    /// Whether the kernel records how long threads wait for a CPU (`CONFIG_SCHED_INFO`).
     #[must_use]
     pub fn keeps_waits(&self) -> bool {
         self.proc("self/schedstat").is_some()

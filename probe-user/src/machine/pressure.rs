@@ -30,11 +30,11 @@ pub enum CgroupCounter {
     Periods,
     /// Part of [`Self::Periods`] in which it was throttled.
     ThrottledPeriods,
-    /// Nanoseconds for which its own quota throttled it, added up over CPUs.
+    /// Nanoseconds for which the cgroup's own quota throttled it, added up over CPUs.
     Throttled,
-    /// Times that it was throttled because it used more than `memory.high`.
+    /// Times that the cgroup was throttled because it used more than `memory.high`.
     MemoryHigh,
-    /// Times that it was about to use more than `memory.max`.
+    /// Times that the cgroup was about to use more than `memory.max`.
     MemoryMax,
     /// Times that an allocation was about to fail.
     Ooms,
@@ -101,7 +101,7 @@ pub struct CgroupCounts {
     /// The counts.
     #[serde(with = "counts")]
     pub(crate) counts: [Option<u64>; CgroupCounter::ALL.len()],
-    /// CPUs that its own quota allows. None: no quota.
+    /// CPUs that the cgroup's own quota allows. None: no quota.
     pub quota: Option<f64>,
 }
 

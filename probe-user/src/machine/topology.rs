@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_socket_may_have_several_nodes() {
-        // The third node has memory alone.
+        // The third node has only memory.
         let root = tree(
             &["0\n", "0\n", "1\n", "1\n"],
             &["0\n", "1\n", "\n", "2-3\n"],

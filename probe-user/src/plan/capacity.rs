@@ -58,7 +58,7 @@ pub(crate) enum Refusal {
     /// All CPUs of the PMU are offline.
     #[error("every CPU of its PMU is offline")]
     Offline,
-    /// They would fit without the sampled events.
+    /// The events would fit without the sampled ones.
     #[error("{why}, with {sampled} for what is sampled")]
     SampledConflict {
         /// Counters of that PMU that sampled events hold.
@@ -68,7 +68,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether sampled events hold the counters that it would need.
+    /// Whether the events would fit without the sampled ones.
     pub(super) const fn is_sampled_conflict(&self) -> bool {
         matches!(self, Self::SampledConflict { .. })
     }
@@ -120,7 +120,7 @@ impl Capacity {
         }
     }
 
-    /// The capacity by the documents alone.
+    /// The capacity by the documented counters alone.
     pub(crate) fn documented(
         catalogue: &Catalogue,
         machine: &Hardware,

@@ -41,7 +41,7 @@ pub enum PlanError {
     /// A group of the user does not fit together with the sampled events.
     #[error("cannot count {events} at one time: {why}; sample or count fewer events")]
     SampledConflict {
-        /// Names of its events.
+        /// Names of the group's events.
         events: String,
         /// Why they do not fit.
         why: String,

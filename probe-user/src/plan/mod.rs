@@ -234,7 +234,7 @@ impl Plan {
         wanted && self.devices.iter().next().is_some()
     }
 
-    /// The devices with traffic in a source's counts on a socket.
+    /// The devices whose traffic a source counts on a socket.
     #[must_use]
     pub fn devices_of(&self, source: &MetricSource, socket: u32) -> Vec<&Device> {
         let pmu = source.events.iter().find_map(|(_, place)| match place {

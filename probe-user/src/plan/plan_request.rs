@@ -63,7 +63,7 @@ pub enum PlanRequestError {
     /// The default events.
     #[error(transparent)]
     Defaults(#[from] DefaultsError),
-    /// None of the events can be counted here: the reason of the first.
+    /// No event can be counted here. The text is the reason of the first.
     #[error("{0}")]
     NothingCountable(String),
     /// The request does not fit.

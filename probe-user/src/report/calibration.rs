@@ -1,7 +1,7 @@
 //! Compares estimates with counts of the same events, in recordings that have both.
 //!
 //! Each pair is summed over the windows in which both have a value. Windows have independent
-//! samples, so the half widths of their 95% intervals are added in squares.
+//! samples, so the squares of the half widths of their 95% intervals are added.
 
 use serde_json::{Value, json};
 
@@ -152,7 +152,7 @@ fn metric_points(
                 let value = line.value(at);
                 point.estimate += value;
                 let (low, high) = line.interval(at);
-                // Where nothing ran, nothing is uncertain.
+                // An estimate of 0 without an interval is exact: nothing ran.
                 let sides = match (low.is_finite(), value == 0.0) {
                     (true, _) => Some(((value - low).powi(2), (high - value).powi(2))),
                     (false, true) => Some((0.0, 0.0)),

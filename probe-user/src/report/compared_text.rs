@@ -233,7 +233,7 @@ fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
     notes
 }
 
-/// How many values differ, and how many of these by chance.
+/// How many values differ, and how many of these are expected to be chance.
 fn verdict(differing: usize, tested: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a number of values")]
     let chance = differing as f64 * FALSE_RATE;

@@ -74,7 +74,7 @@ _pmuscope() {
 complete -o nospace -o bashdefault -F _pmuscope pmuscope
 "#;
 
-/// The file may be loaded as the function that completes.
+/// If zsh autoloads the file as the function `_pmuscope`, this first call must complete too.
 const ZSH: &str = r#"
 if [[ $funcstack[1] == _pmuscope ]]; then
     _clap_dynamic_completer_pmuscope "$@"

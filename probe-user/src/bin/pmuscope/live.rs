@@ -212,12 +212,12 @@ pub(crate) trait WindowSink {
         Box::pin(future::pending())
     }
 
-    /// The last window has other rows, as [`UserRequest::Rows`] asks.
+    /// The rows of the last window have changed, as [`UserRequest::Rows`] asks.
     fn rows_changed(&mut self, _pipeline: &Pipeline) -> Result<()> {
         Ok(())
     }
 
-    /// Whether it may ask for rows by container or pod, which have names.
+    /// Whether the sink may ask for rows by container or pod, which have names.
     fn may_change_rows(&self) -> bool {
         false
     }
@@ -264,7 +264,7 @@ pub(crate) fn run<S: FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>(
     })
 }
 
-/// Prints windows; `inspect` gets each plan and snapshot before.
+/// Prints windows. Before each one `inspect` gets its plan and snapshot.
 pub(crate) struct WindowPrinter<F> {
     emitter: Emitter<Output>,
     inspect: F,

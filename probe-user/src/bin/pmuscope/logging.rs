@@ -47,8 +47,8 @@ pub(crate) fn init(quiet: bool) {
     subscriber.init();
 }
 
-/// Shows messages of the kernel's programs in later sessions. If `show` is false, only
-/// `PMUSCOPE_LOG` decides.
+/// Shows messages of the BPF programs in later sessions. If `show` is false, only `PMUSCOPE_LOG`
+/// decides.
 pub(crate) fn show_kernel_log(show: bool) {
     let filter = match show {
         true => filter().add_directive("kernel=debug".parse().expect("a directive")),

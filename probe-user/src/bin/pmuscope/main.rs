@@ -214,7 +214,7 @@ mod tests {
         assert!(error.contains("tip: CSV is `--format csv`"), "{error}");
         let error = refused(&["hot", "-F", "99", "--", "true"]).unwrap();
         assert!(error.contains("freq=99"), "{error}");
-        // Options with a meaning here keep it.
+        // Options of perf that exist here too are accepted.
         assert_eq!(refused(&["mem", "record", "-p", "1"]), None);
     }
 }

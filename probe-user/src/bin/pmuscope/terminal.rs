@@ -109,8 +109,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Opens the file, or standard output. With a command it is standard error: standard output is
-    /// the command's.
+    /// Opens the file, or standard output. With a command the output is standard error: standard
+    /// output is the command's.
     pub(crate) fn open(args: &live::Args) -> Result<Self> {
         let live::Args { shown, counted } = args;
         let (name, file) = match (&shown.output, shown.output_fd) {

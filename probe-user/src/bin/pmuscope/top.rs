@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Counts until the user ends it. Rows by process need another session.
+/// Counts until the user ends the view. Rows by process need another session.
 fn count(args: Args) -> Result<ExitCode> {
     let Args {
         mut counting,

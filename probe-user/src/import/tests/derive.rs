@@ -1,4 +1,4 @@
-//! Whole inputs to metrics.
+//! Metrics of whole inputs.
 
 use super::{
     super::{derive, json, table},

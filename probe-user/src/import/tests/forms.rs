@@ -1,4 +1,4 @@
-//! The three forms of the input, line by line.
+//! The forms of the input other than tables, line by line.
 
 use super::super::{CountedValue, ImportError, IntervalEnd, Reading, ReadingSet, read};
 

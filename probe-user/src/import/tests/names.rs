@@ -1,4 +1,4 @@
-//! Printed names to events of the catalogue.
+//! Recognises printed names as events of the catalogue.
 
 use std::sync::Arc;
 

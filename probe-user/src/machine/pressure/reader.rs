@@ -96,7 +96,7 @@ impl PressureReader {
         self.counters.contains(&counter)
     }
 
-    /// Lines such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
+    /// Reads lines such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
     fn read_pressure(&self, counts: &mut CgroupCounts, file: impl Fn(&str) -> PathBuf) {
         use CgroupCounter::{CpuFull, CpuSome, IoFull, IoSome, MemoryFull, MemorySome};
         for (resource, [some, full]) in [
@@ -154,7 +154,7 @@ impl PressureReader {
         }
     }
 
-    /// The sum over devices.
+    /// Adds the counts of all devices.
     fn read_io(&self, counts: &mut CgroupCounts, directory: &Path) {
         let counters = [
             ("rbytes", CgroupCounter::IoReadBytes),

@@ -43,7 +43,7 @@ const TRIES: usize = 3;
 /// The time between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What the counters of a core PMU counted of a known loop.
+/// What the counters of a core PMU counted during a known loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CounterTestResult {
     /// Instructions that the loop executed.

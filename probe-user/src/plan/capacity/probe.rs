@@ -21,7 +21,7 @@ use crate::{
 /// Long enough for the kernel to run every waiting group (`perf_event_mux_interval_ms` is 4 ms).
 const FULL_ROTATION: Duration = Duration::from_millis(20);
 
-/// What only a running machine knows of its counters.
+/// What only a test on the running machine shows about its counters.
 pub(super) trait Probe {
     /// Whether a group runs together with `spare`, copies of its events in the counters that must
     /// stay free for others.
@@ -33,8 +33,8 @@ pub(super) trait Probe {
         spare: &[&RequestedEvent],
     ) -> Result<(), Refusal>;
 
-    /// The event that counts instructions on a core PMU, and what each counter counted of a known
-    /// loop.
+    /// The event that counts instructions on a core PMU, and what each counter counted during a
+    /// known loop.
     fn tested(&self, pmu: &str) -> Option<(Counter, CounterTestResult)>;
 
     /// Whether the hypervisor lets the cores count architectural events alone.

@@ -142,7 +142,7 @@ impl EventSet {
             .collect()
     }
 
-    /// The kind of PMU that counts it.
+    /// The kind of PMU that counts the event set.
     pub(super) fn kind(&self, pmus: &Pmus) -> PmuClass {
         let kinds = self.wanted.iter().map(|wanted| kind_of(wanted, pmus));
         // A core event decides: software events may be in its group.
@@ -171,7 +171,7 @@ pub(super) fn kind_of(wanted: &RequestedEvent, pmus: &Pmus) -> PmuClass {
     }
 }
 
-/// The request for an event's counter; None for what is no counter.
+/// The request for an event's counter; None if the event is no counter.
 pub(in crate::plan) fn requested_event(event: &Event) -> Option<RequestedEvent> {
     match &event.source {
         Source::DurationTime => None,

@@ -72,7 +72,7 @@ fn estimates_of_loads_and_stores_are_summed() {
         (point.windows, point.count, point.estimate),
         (2, 300.0, 304.0)
     );
-    // 3, 4 and 12.
+    // Half widths of 3, 4 and 12 add up to 13 in squares.
     assert_eq!(point.interval, Some((291.0, 317.0)));
     let json = calibration.json(&all);
     assert_eq!(json["points"][0]["ratio"], 304.0 / 300.0);

@@ -259,7 +259,7 @@ fn wide_intervals_raise_p_and_few_windows_have_no_verdict() {
     assert!(p(&series(&a, 1.0), &series(&b, 1.0)) > 0.2);
     let few = chance::test(&series(&a[..7], 0.0), &series(&b, 0.0));
     assert_eq!(few, Evidence::TooFewWindows);
-    // Values that never change differ by any difference.
+    // If values never change, any difference is certain.
     let limit = |bytes| series(&[bytes; 8], 0.0);
     assert_eq!(p(&limit(1.0), &limit(2.0)), 0.0);
     assert_eq!(chance::test(&limit(1.0), &limit(1.0)), Evidence::Constant);
@@ -285,7 +285,7 @@ fn without_correlation_the_test_is_welchs() {
     assert!((3.106..3.169).contains(&t), "{t}");
 }
 
-/// `cpus_used` is `task-clock` by the second.
+/// `cpus_used` is `task-clock` per second.
 #[test]
 fn a_counter_and_its_rate_are_one_value() {
     let mut run = Run {

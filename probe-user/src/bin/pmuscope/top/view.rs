@@ -56,12 +56,12 @@ pub(super) struct TopView {
 
 /// The source of the processes of an open row.
 enum OpenedProcesses {
-    /// procfs.
+    /// Processes are read from procfs.
     Running {
         machine: Arc<Machine>,
         /// The names and rows of the last window.
         rows: Option<(View, Arc<Names>)>,
-        /// The open row, with what was read before.
+        /// The open row and its reader, which has the previous reading.
         reader: Option<Box<(Entity, ProcessReader)>>,
     },
     /// The last window of a recording: the row of each process.

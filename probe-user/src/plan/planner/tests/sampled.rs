@@ -157,7 +157,7 @@ proptest! {
         let counters = |group: &Vec<Planned>| -> Vec<Counter> {
             group.iter().map(|planned| planned.counter.clone()).collect()
         };
-        // A user's group that no such PMU can count is opened as it is, and refused then.
+        // A user's group that no such PMU can count is opened as it is, and the kernel refuses it.
         let possible = |group: &Vec<Counter>| core.holds(group, reserve);
         let (fixed, rotated) = plan.groups.split_at(plan.fixed());
         let always = fixed.iter().map(counters).filter(possible).collect::<Vec<_>>().concat();

@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_mean_is_drawn_at_its_value_on_the_axis() {
         let text = text_plots(&calibrated());
-        // 80% and 100% of the range from 80% to 100%; both cost 10%.
+        // Accuracies of 80% and 100%, the ends of the axis; both cost 10%.
         let lines: Vec<&str> = text.lines().filter(|line| line.contains('|')).collect();
         let star = |line: &str| line.find('*').unwrap() - line.find('|').unwrap();
         let last = usize::from(WIDTH);

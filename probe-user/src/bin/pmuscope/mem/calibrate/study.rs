@@ -231,8 +231,9 @@ impl Study {
         text
     }
 
-    /// The recommended setting, and the reason: the accurate and cheap one with the most samples,
-    /// with the smallest buffer.
+    /// The recommended setting, and the reason. Of the accurate and cheap settings it has the most
+    /// samples, and of these the smallest buffer. If none is cheap, it is the cheapest of the
+    /// accurate ones.
     pub(crate) fn recommendation(&self) -> (Point, String) {
         // Accurate: within a percentage point of the best, or within the two deviations.
         let best = self

@@ -67,7 +67,7 @@ fn invalid_samples_are_shown_and_no_part_of_the_accuracy() {
 /// If jitter adds to each interval, a sample stands for more than the period.
 #[test]
 fn jitter_is_part_of_the_mean_period() {
-    // 100 million operations in intervals of 4,096 and 127.5 on average.
+    // 100 million operations in intervals of 4,096 + 127.5 on average.
     let mut study = study(&[(4096, M, 10.0, 23_677)]);
     let without = study.accuracy(&study.points[0]);
     study.jitter = 127.5;
