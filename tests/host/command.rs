@@ -12,7 +12,7 @@ use test_harness::{
 
 use crate::nobody::{Programs, become_nobody};
 
-/// With a command windows would go to standard error, where messages are.
+/// With a command, windows go to standard error by default, mixed with messages.
 pub(crate) const TO_STDOUT: [&str; 2] = ["--output-fd", "1"];
 
 /// Runs `pmuscope stat ARGS`. Returns the windows and the whole output.
@@ -45,7 +45,8 @@ fn count(row: &Value, event: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {event} in {row}"))
 }
 
-/// The command's output is nothing else's, so that programs can read either.
+/// Only the command writes to standard output, so that programs can read it and the windows
+/// separately.
 #[test]
 fn a_command_has_standard_output_for_itself() {
     let Some(_machine) = shared_machine() else {
@@ -53,10 +54,10 @@ fn a_command_has_standard_output_for_itself() {
     };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("out");
-    for (more, to_file) in [(&[][..], false), (&["-o", file.to_str().unwrap()], true)] {
+    for (options, to_file) in [(&[][..], false), (&["-o", file.to_str().unwrap()], true)] {
         let mut command = pmuscope();
         command.args(["stat", "-q", "--format", "json", "-e", "task-clock"]);
-        let output = command.args(more).args(["--", "echo", "hi"]).output();
+        let output = command.args(options).args(["--", "echo", "hi"]).output();
         let output = output.unwrap();
         assert_eq!(output.stdout, b"hi\n");
         let written = match to_file {
@@ -70,10 +71,10 @@ fn a_command_has_standard_output_for_itself() {
     let mut command = pmuscope();
     command.args(["stat", "--output-fd", "99", "--", "true"]);
     let refused = command.output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        said.contains("cannot write to file descriptor 99"),
-        "{said}"
+        stderr.contains("cannot write to file descriptor 99"),
+        "{stderr}"
     );
 }
 
@@ -111,18 +112,18 @@ fn page_faults_are_those_of_the_command() {
     // With `--self` the number of missed switches is printed: both switch programs are attached
     // from the start, so none should be missed.
     println!("missed {}", window["self"]["missed_switches"]);
-    let truth: u64 = String::from_utf8_lossy(&output.stdout)
+    let rusage_faults: u64 = String::from_utf8_lossy(&output.stdout)
         .trim()
         .parse()
         .unwrap();
     let counted = count(row(&window, "command"), "page-faults");
-    println!("counted {counted}, getrusage {truth}");
-    assert!(truth >= PAGES);
+    println!("counted {counted}, getrusage {rusage_faults}");
+    assert!(rusage_faults >= PAGES);
     // getrusage includes faults of the child before the start of counting, one for each
-    // copy-on-write page that it shares with pmuscope. So `counted` may be lower than `truth`.
+    // copy-on-write page that it shares with pmuscope. So `counted` may be lower.
     assert!(
-        (PAGES..=truth + EXIT_FAULTS).contains(&counted),
-        "counted {counted}, getrusage {truth}"
+        (PAGES..=rusage_faults + EXIT_FAULTS).contains(&counted),
+        "counted {counted}, getrusage {rusage_faults}"
     );
     let rows = window["rows"].as_array().unwrap();
     let row = rows.iter().find(|row| row["name"] == quiet.path.as_str());
@@ -193,7 +194,7 @@ fn intervals_add_up_to_the_whole() {
 }
 
 #[test]
-fn a_command_that_slept_has_no_values_and_says_why() {
+fn a_command_that_slept_has_a_reason_in_place_of_values() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -289,26 +290,26 @@ fn narrowed_to_a_cgroup_only_its_rows_are_shown() {
 }
 
 #[test]
-fn another_hook_is_refused_or_as_exact() {
+fn another_hook_is_refused_or_counts_as_exactly() {
     let Some(_machine) = machine() else { return };
-    assert_hook_is_refused_or_as_exact(1, 30);
+    assert_hook_is_refused_or_exact(1, 30);
 }
 
-/// A CPU that is busy while the hook is tried is idle later.
+/// Each CPU is busy while the hook is tried, and idle later.
 #[test]
-fn another_hook_is_refused_or_as_exact_where_a_cpu_was_busy() {
+fn another_hook_is_refused_or_counts_as_exactly_where_a_cpu_was_busy() {
     let Some(_machine) = machine() else { return };
     let busy = TestCgroup::new("busy");
     for cpu in online_cpus() {
         let mut neighbour = busy.load(&format!("burn {cpu} 1500"));
         neighbour.go();
-        assert_hook_is_refused_or_as_exact(cpu, 150);
+        assert_hook_is_refused_or_exact(cpu, 150);
     }
 }
 
-/// A load runs bursts of 1 ms on a CPU, 10 ms apart: about 1 ms each with either hook.
+/// A load runs bursts of 1 ms on a CPU, 10 ms apart. Either hook counts about 1 ms for each burst.
 #[track_caller]
-fn assert_hook_is_refused_or_as_exact(cpu: u32, bursts: u64) {
+fn assert_hook_is_refused_or_exact(cpu: u32, bursts: u64) {
     let load = load_binary();
     let args = format!(
         "--format json --self --hook cgroup-switches -e task-clock -- {} bursts {cpu} 1000 10000 \
@@ -332,7 +333,7 @@ fn assert_hook_is_refused_or_as_exact(cpu: u32, bursts: u64) {
 }
 
 #[test]
-fn a_binary_that_is_no_root_process_says_what_it_lacks() {
+fn an_unprivileged_run_names_the_missing_capabilities() {
     let programs = Programs::new();
     let mut command = programs.pmuscope();
     command.args(["stat", "--", "true"]);

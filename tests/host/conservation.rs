@@ -35,9 +35,9 @@ fn read(event: &OwnedFd) -> i128 {
     u64::from_ne_bytes(bytes).into()
 }
 
-/// Reads before and after a pull bracket the sum of the rows, up to a constant per counter, the
-/// count from before the session. Some constant must be within the brackets of all pulls.
-fn conserves(cgroups: usize) {
+/// Reads of a counter before and after a pull bracket the sum of its rows plus a constant, the
+/// counter's value at the start of the session. One constant must fit the brackets of all pulls.
+fn assert_conserves(cgroups: usize) {
     let names: Vec<&str> = EVENTS.iter().map(|(_, _, name)| *name).collect();
     let cpus = online_cpus();
     let references: Vec<_> = cpus.iter().map(|cpu| reference(*cpu)).collect();
@@ -81,9 +81,9 @@ fn conserves(cgroups: usize) {
                 .filter(|(key, _)| u32::from(key.cpu) == *cpu)
             {
                 // Rows of removed cgroups are freed after their last values were read.
-                let seen = last.rows.get(key).copied().unwrap_or(UsageRow::ZERO);
+                let previous = last.rows.get(key).copied().unwrap_or(UsageRow::ZERO);
                 for (at, gained) in gained[at_cpu].iter_mut().enumerate() {
-                    *gained += i128::from(row.counts[at]) - i128::from(seen.counts[at]);
+                    *gained += i128::from(row.counts[at]) - i128::from(previous.counts[at]);
                 }
             }
             for (at, gained) in gained[at_cpu].iter().enumerate() {
@@ -123,21 +123,21 @@ fn conserves(cgroups: usize) {
 #[test]
 fn with_one_cgroup() {
     if let Some(_machine) = machine() {
-        conserves(1);
+        assert_conserves(1);
     }
 }
 
 #[test]
 fn with_ten_cgroups() {
     if let Some(_machine) = machine() {
-        conserves(10);
+        assert_conserves(10);
     }
 }
 
 #[test]
 fn with_a_thousand_cgroups() {
     if let Some(_machine) = machine() {
-        conserves(1000);
+        assert_conserves(1000);
     }
 }
 
@@ -174,8 +174,8 @@ fn with_a_map_that_is_too_small() {
     assert!(overflow.is_some_and(|nanos| nanos > 0), "{overflow:?}");
 }
 
-/// Room for `rows` rows and for twice the rows that other cgroups may need on all CPUs. The latter
-/// are less than half of the result.
+/// A map size: `rows`, and twice the rows that cgroups of others may need on all CPUs, so that
+/// these fill less than half of the map.
 fn rows_beside_others(rows: usize) -> usize {
     let machine = Machine::this();
     let hierarchy = machine.hierarchy().unwrap();
@@ -256,7 +256,7 @@ fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
         let rows = |cgroup: &TestCgroup| last.rows.keys().any(|key| key.cgroup == cgroup.id);
         [&container, &waiting].map(rows)
     };
-    let mut kept = Vec::new();
+    let mut have_rows = Vec::new();
     for turn in 0..turns {
         let group = parent.child(&turn.to_string());
         let directory = group.directory.display().to_string();
@@ -264,17 +264,20 @@ fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
         children.push(group);
         let group = children.last().unwrap();
         group.load(&format!("hop {directory} {CGROUPS}")).finish();
-        kept.push(step(&mut counting));
+        have_rows.push(step(&mut counting));
     }
-    assert!(kept.iter().all(|[container, _]| *container), "{kept:?}");
-    assert!(!kept[turns - 1][1], "an idle row stays");
+    assert!(
+        have_rows.iter().all(|[container, _]| *container),
+        "{have_rows:?}"
+    );
+    assert!(!have_rows[turns - 1][1], "an idle row stays");
     waits.iter_mut().for_each(Load::go);
     waits.into_iter().for_each(|load| drop(load.finish()));
     assert_eq!(step(&mut counting), [true; 2]);
     let window = counting.window();
     for cgroup in [&container, &waiting] {
-        let truth = cgroup.cpu_time();
-        counting.assert_cpu_time(&window, &cgroup.path, gained[&cgroup.id], truth);
+        let charged = cgroup.cpu_time();
+        counting.assert_cpu_time(&window, &cgroup.path, gained[&cgroup.id], charged);
     }
     let hopped = children.iter().filter_map(|child| gained.get(&child.id));
     let hopped: Vec<u64> = hopped.copied().collect();
@@ -286,12 +289,12 @@ fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
 
 /// Runs `loads` on every CPU with repeated flushes and rotations, and asserts that no row
 /// decreases.
-fn never_goes_back(mut counting: Counting, loads: &[&str]) {
+fn assert_no_decrease(mut counting: Counting, loads: &[&str]) {
     let (a, b) = (TestCgroup::new("bursts"), TestCgroup::new("woken"));
-    let words = loads
+    let commands = loads
         .iter()
         .flat_map(|load| online_cpus().into_iter().map(move |cpu| (load, cpu)));
-    let mut loads: Vec<_> = words
+    let mut loads: Vec<_> = commands
         .map(|(load, cpu)| {
             let load = load.replace("CPU", &cpu.to_string());
             a.load(&load.replace("CGROUP", b.directory.to_str().unwrap()))
@@ -334,29 +337,29 @@ fn never_goes_back(mut counting: Counting, loads: &[&str]) {
 }
 
 #[test]
-fn rows_never_go_back() {
+fn rows_never_decrease() {
     let Some(_machine) = machine() else { return };
     let counting = Counting::start("task-clock,context-switches");
-    never_goes_back(counting, &["burst CPU 50 50 60000"]);
+    assert_no_decrease(counting, &["burst CPU 50 50 60000"]);
 }
 
-/// The time for which a rotated group could have been live is measured with the time of the switch,
-/// which may be earlier than that of a preceding flush.
+/// The enabled time of a rotated group is measured with the timestamp of the switch, which may be
+/// earlier than the timestamp of a preceding flush.
 #[test]
-fn rows_in_turns_never_go_back() {
+fn rows_of_rotated_groups_never_decrease() {
     let Some(_machine) = machine() else { return };
     let mut plan = plan("task-clock,{cpu-clock,context-switches},{page-faults,migrations}");
     plan.rotated = 2;
     let counting = Counting::with_plan(plan, |_| {});
-    never_goes_back(
+    assert_no_decrease(
         counting,
         &["wakes CPU 60000 CGROUP", "burst CPU 50 50 60000"],
     );
 }
 
-/// The programs created every row of the map except that of idle, and create one for a new owner.
+/// The programs created every row of the map except the idle rows, and create one for a new owner.
 #[test]
-fn rows_that_are_made_are_counted() {
+fn created_rows_are_counted() {
     let Some(_machine) = machine() else { return };
     let mut counting = Counting::start("task-clock");
     let before = counting.session.pull().unwrap().health;

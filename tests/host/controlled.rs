@@ -1,4 +1,4 @@
-//! Containers' cgroups with a controller, which may be of cgroup2 or of v1.
+//! Containers' cgroups with a controller of cgroup2 or of v1.
 
 use std::{
     fs, io,
@@ -9,11 +9,11 @@ use test_harness::{TestCgroup, hierarchy};
 
 /// A container's cgroup in the hierarchy that has a controller.
 pub(crate) enum Controlled {
-    /// The container's own cgroup has it. The drop takes the controller from the cgroups above
-    /// that did not have it before, the inner one first.
+    /// The container's own cgroup. The drop disables the controller where `new` enabled it, in the
+    /// inner cgroup first.
     V2 {
         file: PathBuf,
-        given: Vec<PathBuf>,
+        enabled: Vec<PathBuf>,
         controller: String,
     },
     /// A cgroup of the same path in the v1 hierarchy. The drop removes it.
@@ -21,8 +21,8 @@ pub(crate) enum Controlled {
 }
 
 impl Controlled {
-    /// `files`: the controller's file in cgroup2 and in v1, which [`Self::set`] writes. None, with
-    /// a printed reason, where no cgroup has it.
+    /// `v2` and `v1`: the controller's file in cgroup2 and in v1, which [`Self::set`] writes. None,
+    /// with a printed reason, where no cgroup has the controller.
     pub(crate) fn new(
         controller: &str,
         [v2, v1]: [&str; 2],
@@ -30,27 +30,27 @@ impl Controlled {
         container: &TestCgroup,
     ) -> Option<Self> {
         let mount = hierarchy().mount;
-        let has = |file: &Path| {
+        let lists_controller = |file: &Path| {
             let list = fs::read_to_string(file).unwrap();
             list.split_whitespace().any(|it| it == controller)
         };
-        if has(&mount.join("cgroup.controllers")) {
+        if lists_controller(&mount.join("cgroup.controllers")) {
             let mut controlled = Self::V2 {
                 file: container.directory.join(v2),
-                given: Vec::new(),
+                enabled: Vec::new(),
                 controller: controller.to_owned(),
             };
             for above in [&mount, &pod.directory] {
                 let file = above.join("cgroup.subtree_control");
-                if has(&file) {
+                if lists_controller(&file) {
                     continue;
                 }
                 if let Err(error) = fs::write(&file, format!("+{controller}")) {
                     println!("skipped: no {controller} controller below {above:?}: {error}");
                     return None;
                 }
-                if let Self::V2 { given, .. } = &mut controlled {
-                    given.insert(0, file);
+                if let Self::V2 { enabled, .. } = &mut controlled {
+                    enabled.insert(0, file);
                 }
             }
             return Some(controlled);
@@ -86,7 +86,7 @@ impl Controlled {
         fs::write(self.file(), value.to_string()).unwrap();
     }
 
-    /// Moves a process of the container here, where that is another cgroup.
+    /// Moves a process of the container to the v1 cgroup. With cgroup2 it is there already.
     pub(crate) fn adopt(&self, pid: u32) {
         if let Self::V1 { .. } = self {
             fs::write(self.directory().join("cgroup.procs"), pid.to_string()).unwrap();
@@ -98,10 +98,12 @@ impl Drop for Controlled {
     fn drop(&mut self) {
         match self {
             Self::V2 {
-                given, controller, ..
+                enabled,
+                controller,
+                ..
             } => {
-                for file in given {
-                    // A cgroup that others have made meanwhile may need it.
+                for file in enabled {
+                    // Fails where a cgroup created meanwhile by others needs the controller.
                     let _ = fs::write(file, format!("-{controller}"));
                 }
             }

@@ -39,7 +39,7 @@ fn a_low_soft_limit_of_open_files_is_no_obstacle() {
 
 /// The number of descriptors stated in advance is the number that is opened.
 #[test]
-fn the_descriptors_of_a_session_are_counted_before() {
+fn the_stated_number_of_descriptors_is_opened() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -63,15 +63,15 @@ fn the_descriptors_of_a_session_are_counted_before() {
             let mut session = Session::start(config, &this_machine()).unwrap();
             session.pull().unwrap();
             let opened = open() - before;
-            println!("{opened} opened, said were {needed}");
+            println!("{opened} opened, stated were {needed}");
             assert!(
                 opened <= needed.total(),
-                "{opened} opened, said were {needed}"
+                "{opened} opened, stated were {needed}"
             );
             // The stated number includes programs that this session does not load.
             assert!(
                 opened + 80 > needed.total(),
-                "{opened} opened, said were {needed}"
+                "{opened} opened, stated were {needed}"
             );
         }
     }
@@ -81,38 +81,38 @@ fn the_descriptors_of_a_session_are_counted_before() {
 /// `proc_pid_fdinfo(5)`, which is the memory in use since Linux 6.4), apart from free elements of
 /// the allocator.
 #[test]
-fn the_memory_of_maps_is_what_the_kernel_says() {
+fn the_stated_memory_of_maps_is_what_the_kernel_reports() {
     let Some(_machine) = machine() else { return };
     let release = rustix::system::uname();
     let release = release.release().to_str().unwrap();
     let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
     let version = [(); 2].map(|()| numbers.next().unwrap().unwrap());
     if version < [6, 4] {
-        println!("skipped: Linux {release} does not say it");
+        println!("skipped: Linux {release} does not report it");
         return;
     }
-    // No `Counting`, which may have a second session.
+    // Not `Counting`, which may have a second session.
     let config = Config {
         plan: plan("task-clock,page-faults"),
         ..Config::default()
     };
     let mut session = Session::start(config, &this_machine()).unwrap();
     let stated = session.pull().unwrap().health.memory;
-    let mut taken = BTreeMap::new();
+    let mut used = BTreeMap::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
         let value = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key))?;
             line.trim().parse::<usize>().ok()
         };
-        taken.extend(value("map_id:").zip(value("memlock:")));
+        used.extend(value("map_id:").zip(value("memlock:")));
     }
-    let (taken, stated) = (taken.values().sum::<usize>(), stated.total());
-    println!("{taken} bytes, {stated} stated");
+    let (used, stated) = (used.values().sum::<usize>(), stated.total());
+    println!("{used} bytes, {stated} stated");
     // The allocator keeps up to 96 free elements of each size on each CPU.
-    let kept = 96 * 256 * this_machine().possible().unwrap().len();
+    let free_elements = 96 * 256 * this_machine().possible().unwrap().len();
     assert!(
-        (taken..taken + kept).contains(&(stated + taken / 50)),
-        "{stated} of {taken}"
+        (used..used + free_elements).contains(&(stated + used / 50)),
+        "{stated} of {used}"
     );
 }

@@ -21,13 +21,14 @@ fn run(command: &mut Command) -> (Option<i32>, Value) {
 
 fn finding<'a>(diagnosis: &'a Value, check: &str) -> &'a Value {
     let findings = diagnosis["findings"].as_array().unwrap();
-    let mut same = findings.iter().filter(|finding| finding["check"] == check);
-    same.next()
+    let mut matching = findings.iter().filter(|finding| finding["check"] == check);
+    matching
+        .next()
         .unwrap_or_else(|| panic!("no {check} in {diagnosis}"))
 }
 
 #[test]
-fn as_root_counting_works_and_was_tried() {
+fn as_root_doctor_counts_and_reports_success() {
     let Some(_machine) = machine() else { return };
     let cgroup = TestCgroup::new("doctor");
     let (code, diagnosis) = run(pmuscope().args(["doctor", "--format", "json"]));
@@ -77,11 +78,11 @@ fn without_rights_doctor_fails_and_names_the_capabilities() {
     let capabilities = finding(&diagnosis, "capabilities");
     assert_eq!(capabilities["state"], "missing");
     assert_eq!(capabilities["found"], "without CAP_BPF and CAP_PERFMON");
-    let mend = capabilities["remedies"][0]["commands"][0].as_str();
-    let mend = mend.unwrap();
+    let remedy = capabilities["remedies"][0]["commands"][0].as_str();
+    let remedy = remedy.unwrap();
     assert!(
-        mend.starts_with("sudo setcap cap_bpf,cap_perfmon+ep /"),
-        "{mend}"
+        remedy.starts_with("sudo setcap cap_bpf,cap_perfmon+ep /"),
+        "{remedy}"
     );
     let verdict = diagnosis["verdict"].as_str().unwrap();
     assert!(verdict.contains("see capabilities"), "{verdict}");
@@ -113,8 +114,8 @@ fn events_listed_as_available_can_be_counted() {
     assert_eq!(list.get("pmus"), None, "only the events were asked for");
     let events = list["events"].as_array().unwrap();
     let state = |name: &str| {
-        let mut same = events.iter().filter(|event| event["names"][0] == name);
-        same.next().unwrap()["state"].as_str().unwrap()
+        let mut matching = events.iter().filter(|event| event["names"][0] == name);
+        matching.next().unwrap()["state"].as_str().unwrap()
     };
     assert_eq!(state("task-clock"), "here");
     assert_eq!(state("page-faults"), "here");
@@ -137,16 +138,16 @@ fn every_pmu_of_sysfs_is_listed() {
     let devices = Path::new("/sys/bus/event_source/devices")
         .read_dir()
         .unwrap();
-    let mut there: Vec<String> = devices
+    let mut present: Vec<String> = devices
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     listed.sort_unstable();
-    there.sort_unstable();
-    assert_eq!(listed, there);
+    present.sort_unstable();
+    assert_eq!(listed, present);
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let mut list = pmuscope();
     list.arg("list")
         .stdout(Stdio::piped())

@@ -1,4 +1,5 @@
-//! How runs end: by their command, a time, a number of windows, a signal, a reader that goes.
+//! How runs end: with their command, after a time or a number of windows, on a signal, or when the
+//! reader closes the pipe.
 
 use std::{
     fs,
@@ -54,13 +55,13 @@ fn timeout_and_interval_count_end_a_run() {
         ("--timeout", "500000000000y"),
     ] {
         let (_, output) = stat(&[option, wrong]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("it must be"), "{wrong}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains("it must be"), "{wrong}: {stderr}");
     }
 }
 
 #[test]
-fn interrupted_it_prints_what_was_counted() {
+fn an_interrupted_run_prints_its_counts() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -99,8 +100,8 @@ fn interrupted_it_prints_what_was_counted() {
         out.read_to_string(&mut rest).unwrap();
         let status = child.wait().unwrap();
         assert!(rest.lines().last().unwrap().contains(",total,"), "{rest}");
-        // With a command the exit code is the command's, killed by SIGTERM. Without a command it is
-        // 0.
+        // SIGTERM kills the command, and its exit code becomes that of pmuscope. Without a command
+        // the code is 0.
         assert_eq!(
             status.code(),
             Some(if command.is_empty() { 0 } else { 143 })
@@ -108,9 +109,9 @@ fn interrupted_it_prints_what_was_counted() {
     }
 }
 
-/// A run that was started to survive a hangup does, as behind `nohup`.
+/// A run that is started with SIGHUP ignored, as behind `nohup`, survives one.
 #[test]
-fn an_ignored_hangup_ends_nothing() {
+fn an_ignored_sighup_does_not_end_a_run() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -123,12 +124,12 @@ fn an_ignored_hangup_ends_nothing() {
         .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut windows = |wanted: usize| {
-        let mut found = 0;
+        let mut count = 0;
         let mut line = String::new();
-        while found < wanted {
+        while count < wanted {
             line.clear();
             assert!(out.read_line(&mut line).unwrap() > 0);
-            found += usize::from(line.contains(",total,"));
+            count += usize::from(line.contains(",total,"));
         }
     };
     windows(1);
@@ -141,7 +142,7 @@ fn an_ignored_hangup_ends_nothing() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_no_command() {
+fn a_closed_pipe_ends_no_command() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -55,9 +55,9 @@ fn unwritten_files_are_named() {
     );
 }
 
-/// The exit code is the same where nobody reads the messages.
+/// The exit code is the same where messages cannot be written.
 #[test]
-fn messages_may_have_no_reader() {
+fn unwritable_messages_do_not_change_the_exit_code() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -76,7 +76,7 @@ fn messages_may_have_no_reader() {
 
 /// The error is reported when it happens, and pmuscope exits after the command.
 #[test]
-fn a_command_outlasts_its_output() {
+fn a_command_keeps_running_when_its_output_fails() {
     let Some(_machine) = shared_machine() else {
         return;
     };

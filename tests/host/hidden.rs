@@ -1,5 +1,5 @@
-//! Switches for which the kernel does not run the program at `sched_switch`. Some kernels do
-//! so for tasks such as init, whatever the program.
+//! Hidden switches: the kernel does not run the program at `sched_switch` for them. Some kernels
+//! hide the switches of tasks such as init from any program.
 
 use std::{
     process::Command,
@@ -16,11 +16,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) fn exits_can_be_watched() -> bool {
     let mut grep = Command::new("grep");
     grep.args(["-q", "btf_trace_sched_exit_tp", "/sys/kernel/btf/vmlinux"]);
-    let can = grep.status().is_ok_and(|status| status.success());
-    if !can {
+    let has_tracepoint = grep.status().is_ok_and(|status| status.success());
+    if !has_tracepoint {
         println!("skipped: this kernel has no tracepoint sched_exit_tp");
     }
-    can
+    has_tracepoint
 }
 
 /// Pulls until a condition is true. None after the timeout.
@@ -42,7 +42,7 @@ fn pull_until(
 }
 
 #[test]
-fn after_the_first_that_is_missed_all_are_seen() {
+fn after_the_first_missed_switch_all_are_seen() {
     let Some(_machine) = machine().filter(|_| exits_can_be_watched()) else {
         return;
     };
@@ -55,14 +55,14 @@ fn after_the_first_that_is_missed_all_are_seen() {
         return;
     };
     assert_eq!(first.sum.late, 0);
-    // More switches may have been missed before the pull loaded the second program: the next switch
-    // of each CPU tells.
+    // More switches may have been missed before the pull loaded the second program. The next switch
+    // of each CPU reveals them.
     for cpu in online_cpus() {
         other.load(&format!("burst {cpu} 1000 1000 10")).finish();
     }
     let before = counting.session.pull().unwrap().health;
     let after = pull_until(&mut counting, &other, |health| health.sum.late > 2)
-        .expect("what was missed before comes again");
+        .expect("the kernel hides switches again");
     assert_eq!(after.sum.missed_switches, before.sum.missed_switches);
     assert_eq!(after.sum.missed_nanos, before.sum.missed_nanos);
 }
@@ -70,7 +70,7 @@ fn after_the_first_that_is_missed_all_are_seen() {
 /// The kernel notifies `stat` of the first missed switch, so the second program is attached
 /// within the only window.
 #[test]
-fn within_the_window_in_which_the_first_is_missed() {
+fn switches_are_seen_in_the_window_of_the_first_missed_one() {
     let Some(_machine) = machine().filter(|_| exits_can_be_watched()) else {
         return;
     };
@@ -79,7 +79,7 @@ fn within_the_window_in_which_the_first_is_missed() {
     command.args(["--", "sleep", "3"]);
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let of = |name: &str| -> u64 {
+    let value = |name: &str| -> u64 {
         let mut fields = text.lines().map(|line| line.split(','));
         fields
             .find_map(|mut fields| {
@@ -89,17 +89,17 @@ fn within_the_window_in_which_the_first_is_missed() {
             .unwrap_or_else(|| panic!("no {name} in {text}"))
     };
     println!("{text}");
-    if of("missed_switches") + of("late_switches") < 4 {
+    if value("missed_switches") + value("late_switches") < 4 {
         println!("skipped: this kernel hid none or few switches in 3 s");
         return;
     }
-    assert!(of("late_switches") > of("missed_switches"), "{text}");
+    assert!(value("late_switches") > value("missed_switches"), "{text}");
 }
 
 /// Some kernels hide init. The end of each orphan wakes init, and init switches to the next orphan:
 /// the whole last slice of that orphan follows a hidden switch.
 #[test]
-fn a_last_slice_after_a_hidden_switch_is_its_tasks() {
+fn a_last_slice_after_a_hidden_switch_is_charged_to_its_task() {
     const ORPHANS: u64 = 300;
     const EACH_US: u64 = 1_000;
     let Some(_machine) = machine() else { return };
@@ -121,7 +121,10 @@ fn a_last_slice_after_a_hidden_switch_is_its_tasks() {
         return;
     }
     let counted = counting.count(&window, "task-clock", orphans.id).unwrap();
-    let truth = ORPHANS * EACH_US * 1_000;
-    println!("counted {counted}, at least {truth}");
-    assert!(counted >= truth - truth / 100, "{counted}, {truth}");
+    let expected = ORPHANS * EACH_US * 1_000;
+    println!("counted {counted}, at least {expected}");
+    assert!(
+        counted >= expected - expected / 100,
+        "{counted}, {expected}"
+    );
 }

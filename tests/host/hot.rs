@@ -36,9 +36,9 @@ fn a_hot_function_has_its_name() {
         "1000",
     ];
     let report = hot(&command);
-    let of_command = |row: &&Value| row["owner"]["kind"] == "command";
+    let is_command = |row: &&Value| row["owner"]["kind"] == "command";
     let rows = report["hot"].as_array().unwrap();
-    let first = rows.iter().find(of_command).unwrap();
+    let first = rows.iter().find(is_command).unwrap();
     assert!(
         first["function"].as_str().unwrap().contains("spin"),
         "{first}"
@@ -89,8 +89,8 @@ fn a_hot_function_of_a_container_has_its_name() {
     arguments.extend(run.get_args().map(|word| word.to_str().unwrap()));
     let report = hot(&arguments);
     let rows = report["hot"].as_array().unwrap();
-    let of_container = |row: &&Value| row["owner"]["name"] == container.id.as_str();
-    let first = rows.iter().find(of_container);
+    let is_container = |row: &&Value| row["owner"]["name"] == container.id.as_str();
+    let first = rows.iter().find(is_container);
     let first = first.unwrap_or_else(|| panic!("no {} in {report}", container.id));
     assert!(
         first["function"].as_str().unwrap().contains("spin"),
@@ -104,7 +104,7 @@ fn a_hot_function_of_a_container_has_its_name() {
 /// Without `CAP_SYSLOG` the kernel hides its addresses unless `perf_event_paranoid` is at most 1.
 /// Kernel functions then have no names, and a message gives the reason.
 #[test]
-fn functions_of_the_kernel_have_no_names_without_the_right() {
+fn kernel_functions_have_no_names_without_the_right() {
     let Some(_machine) = shared_machine() else {
         return;
     };

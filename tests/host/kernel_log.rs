@@ -73,11 +73,11 @@ fn no_more_than_the_limit_is_sent() {
     let mut counting = Counting::plain(plan("task-clock"), |config| config.max_rows = Some(1));
     let now = || Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap();
     let began = now();
-    // A pull passes on all messages until then.
+    // The pull delivers all earlier messages, and `take` discards them.
     let before = counting.session.pull().unwrap().health;
     messages.take("");
     let [a, b] = ["a", "b"].map(TestCgroup::new);
-    // Longer than a second: the messages of the one that has begun may have been sent.
+    // Longer than a second, because the current second's limit may be used up.
     while now() - began < Duration::from_millis(1500) {
         a.load(&format!("pingpong 0 20000 {}", b.directory.display()))
             .finish();
@@ -92,8 +92,8 @@ fn no_more_than_the_limit_is_sent() {
     assert!(!shown.is_empty() && suppressed > 0, "{suppressed}");
     let limit = LogKind::MAX_PER_SECOND * seconds * online_cpus().len() as u64;
     assert!(shown.len() as u64 <= limit, "{}", shown.len());
-    // Programs that run with interrupts enabled send no messages. Suppressed messages are of all
-    // kinds.
+    // Programs that run with interrupts enabled send no messages. Suppressed messages may be of any
+    // kind, so the bound includes all reasons.
     let all = shown.len() as u64 + suppressed;
     // A pull reads the message counters after the event counters, so a later pull gives the upper
     // bound.
@@ -191,7 +191,7 @@ fn a_missed_switch_is_logged() {
 /// The next process reads the messages in the pinned ring. Messages that did not fit are counted as
 /// dropped.
 #[test]
-fn messages_are_kept_and_dropped_without_a_reader() {
+fn without_a_reader_messages_are_kept_until_the_ring_is_full() {
     let Some(_machine) = machine() else { return };
     let messages = Messages::with_kernel_log();
     let bpffs = Bpffs::mount();
@@ -288,7 +288,7 @@ impl Drop for PinnedRing {
 
 /// The configuration enables the kernel log, and a reload changes it.
 #[test]
-fn an_agent_logs_them_where_it_is_configured() {
+fn the_agent_logs_kernel_messages_if_configured() {
     let Some(_machine) = machine() else { return };
     let rest = "interval = \"100ms\"\n[count]\nevents = \"task-clock\"\nmax_rows = 1\n";
     let options = AgentOptions {

@@ -22,14 +22,14 @@ fn start() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A path in the cgroup in which this process and its children create theirs.
+/// A path in the cgroup below which this process and its children create cgroups.
 fn own_cgroup_path(name: &str) -> PathBuf {
     let own = Hierarchy::current_cgroup(Path::new("/proc")).unwrap();
     hierarchy().directory(&own).unwrap().join(name)
 }
 
 #[test]
-fn the_next_start_removes_the_cgroup_of_one_that_was_killed() {
+fn the_next_start_removes_the_cgroup_of_a_killed_run() {
     let Some(_machine) = machine() else { return };
     let mut killed = pmuscope()
         .args(["stat", "--", "sh", "-c", "echo $$; exec sleep 1000"])
@@ -40,41 +40,41 @@ fn the_next_start_removes_the_cgroup_of_one_that_was_killed() {
     let mut pid = String::new();
     let mut out = BufReader::new(killed.stdout.take().unwrap());
     out.read_line(&mut pid).unwrap();
-    let left = own_cgroup_path(&format!("pmuscope-{}-stat", killed.id()));
+    let leftover = own_cgroup_path(&format!("pmuscope-{}-stat", killed.id()));
     killed.kill().unwrap();
     killed.wait().unwrap();
 
     // The command still runs in the cgroup, so it is kept.
     start();
-    let procs = fs::read_to_string(left.join("cgroup.procs")).unwrap();
+    let procs = fs::read_to_string(leftover.join("cgroup.procs")).unwrap();
     assert_eq!(procs, pid);
 
     let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
-    while !fs::read_to_string(left.join("cgroup.events"))
+    while !fs::read_to_string(leftover.join("cgroup.events"))
         .unwrap()
         .contains("populated 0")
     {
         std::thread::yield_now();
     }
     start();
-    assert!(!left.exists(), "{} is left", left.display());
+    assert!(!leftover.exists(), "{} is left", leftover.display());
 }
 
 /// The pid in the name may be of another pid namespace: no process has it here, or an unrelated one
 /// does.
 #[test]
-fn a_cgroup_that_is_held_stays_whatever_its_number_is() {
+fn a_locked_cgroup_stays_whatever_its_pid() {
     let Some(_machine) = machine() else { return };
     // A pid above the maximum of pid_max, and the pid of init.
     for pid in [4_194_305, 1] {
         let path = own_cgroup_path(&format!("pmuscope-{pid}-stat"));
         fs::create_dir(&path).unwrap();
-        let held = File::open(&path).unwrap();
-        held.lock().unwrap();
+        let locked = File::open(&path).unwrap();
+        locked.lock().unwrap();
         start();
-        assert!(path.exists(), "{} was held", path.display());
-        drop(held);
+        assert!(path.exists(), "{} was locked", path.display());
+        drop(locked);
         start();
         assert!(!path.exists(), "{} is left", path.display());
     }
@@ -124,11 +124,11 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
         text
     };
     let shown = printable(NAME);
-    let acts = |char: char| char.is_control() && char != '\n';
+    let is_control = |char: char| char.is_control() && char != '\n';
     for format in ["table", "csv"] {
         for (by, row) in [("cgroup", &*printable(&cgroup.path)), ("process", &shown)] {
             let text = stat(by, format, row);
-            assert!(!text.contains(acts), "{text:?}");
+            assert!(!text.contains(is_control), "{text:?}");
         }
     }
     // JSON has the unmodified name, escaped as JSON requires.
@@ -138,7 +138,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
         ("process", "\\u001b[2J", format!("{NAME} ")),
     ] {
         let text = stat(by, "json", row);
-        assert!(!text.contains(acts), "{text:?}");
+        assert!(!text.contains(is_control), "{text:?}");
         let window: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
         let mut rows = window["rows"].as_array().unwrap().iter();
         assert!(

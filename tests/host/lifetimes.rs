@@ -27,13 +27,13 @@ use test_harness::{
 fn five_hundred_short_cgroups_in_one_interval() {
     let Some(_machine) = machine() else { return };
     let mut counting = Counting::start("task-clock");
-    let mut made = BTreeSet::new();
+    let mut created = BTreeSet::new();
     for wave in 0..10 {
         let mut loads: Vec<(TestCgroup, Load)> = (0..50)
             .map(|n| {
                 let cgroup = TestCgroup::new(&format!("short-{wave}-{n}"));
                 let load = cgroup.load("burst 0 500 500 20");
-                made.insert((cgroup.id, cgroup.path.clone()));
+                created.insert((cgroup.id, cgroup.path.clone()));
                 (cgroup, load)
             })
             .collect();
@@ -44,7 +44,7 @@ fn five_hundred_short_cgroups_in_one_interval() {
         }
     }
     let window = counting.window();
-    for (id, path) in &made {
+    for (id, path) in &created {
         assert_eq!(window.names.cgroups.get(id), Some(path));
         let counted = counting.count(&window, "task-clock", *id);
         assert!(
@@ -59,15 +59,15 @@ fn five_hundred_short_cgroups_in_one_interval() {
         window
             .usage
             .keys()
-            .filter(|owner| made.iter().any(|(id, _)| *id == owner.cgroup))
+            .filter(|owner| created.iter().any(|(id, _)| *id == owner.cgroup))
             .count()
     };
     counting.window();
     assert_eq!(rows(&counting.window()), 0);
 }
 
-/// Linux 7.0 preempts programs at tracepoints. The program of an exit may be interrupted by the
-/// program of a new cgroup, and by that of another exit.
+/// Linux 7.0 preempts programs at tracepoints. The program at an exit may be interrupted by the
+/// program at the creation of a cgroup or at another exit.
 #[test]
 fn records_are_whole_while_processes_end() {
     let all = std::env::var_os("PMUSCOPE_VM_ALL").is_some_and(|value| !value.is_empty());
@@ -82,7 +82,7 @@ fn records_are_whole_while_processes_end() {
     loads.iter_mut().for_each(Load::go);
     let mut wrong = Vec::new();
     let (mut seen, mut processes) = (0, 0);
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for number in 0.. {
         // Processes start slowly in an emulator.
         if number >= cgroups && processes > 100 {
@@ -90,14 +90,14 @@ fn records_are_whole_while_processes_end() {
         }
         // The lengths of names vary up to about the maximum.
         let child = parent.child(&format!("{number}-{}", "x".repeat(number % 200)));
-        made.push((child.id, child.path.clone()));
+        created.push((child.id, child.path.clone()));
         drop(child);
-        if made.len() < 100 {
+        if created.len() < 100 {
             counting.session.upkeep().unwrap();
             continue;
         }
         let snapshot = counting.session.pull().unwrap();
-        for (id, path) in made.drain(..) {
+        for (id, path) in created.drain(..) {
             match snapshot.names.cgroups.get(&id) {
                 Some(found) if *found != path => wrong.push((found.clone(), path)),
                 found => seen += usize::from(found.is_some()),
@@ -111,7 +111,7 @@ fn records_are_whole_while_processes_end() {
         for (key, _) in ours {
             let name = snapshot.names.processes.get(&key.tgid).map(String::as_str);
             processes += usize::from(name == Some("load"));
-            // Until its exec a new process has the name of its parent, here the same.
+            // Until its exec a new process has the name of its parent, which is also `load` here.
             if name.is_some_and(|name| name != "load") {
                 wrong.push((format!("{name:?}"), key.tgid.to_string()));
             }
@@ -144,7 +144,7 @@ fn nested_cgroups_keep_their_own_counts() {
 }
 
 #[test]
-fn cgroup2_knows_no_rename() {
+fn cgroup2_refuses_to_rename_a_cgroup() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -165,14 +165,14 @@ fn cgroup2_knows_no_rename() {
 fn a_container_under_an_unusual_root_keeps_its_id() {
     const NOBODY: u32 = 65_534;
     let Some(_machine) = machine() else { return };
-    let [root, given] = ["unusual", "given"].map(TestCgroup::new);
-    std::os::unix::fs::chown(&given.directory, Some(NOBODY), None).unwrap();
+    let [root, delegated] = ["unusual", "delegated"].map(TestCgroup::new);
+    std::os::unix::fs::chown(&delegated.directory, Some(NOBODY), None).unwrap();
     // No other container has this id, nor one that an earlier run left.
     let id = format!("{:016x}", root.id.0).repeat(4);
     let container = root.child(&id);
     let mut counting = Counting::start("task-clock");
     // One of the two is created during counting.
-    let foreign = given.child(&id);
+    let foreign = delegated.child(&id);
     container.load("burn 0 20").finish();
     foreign.load("burn 0 30").finish();
     let window = counting.window();
@@ -224,7 +224,8 @@ fn a_walk_makes_up_for_lost_records() {
     assert!(counting.count(&window, "task-clock", late.id).is_some());
 }
 
-/// The same, where the mount shows none of those cgroups, as in a container.
+/// After lost records, rows are freed also where the mount shows none of the cgroups, as in a
+/// container.
 #[test]
 fn rows_of_cgroups_that_the_mount_does_not_show_are_freed() {
     const CHILDREN: u32 = 50;
@@ -270,7 +271,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 #[test]
-fn cgroups_of_v1_hierarchies_are_not_ours() {
+fn cgroups_of_v1_hierarchies_are_ignored() {
     let Some(_machine) = machine() else { return };
     let v1 = std::path::Path::new("/sys/fs/cgroup/pids");
     if !v1.join("tasks").exists() {
@@ -284,24 +285,24 @@ fn cgroups_of_v1_hierarchies_are_not_ours() {
     std::thread::scope(|scope| {
         // Cgroups of the v1 hierarchy are created and removed during the load, the last one after
         // it.
-        let made = scope.spawn(|| {
-            let mut made = 0;
+        let created = scope.spawn(|| {
+            let mut created = 0;
             while !done.load(Ordering::Relaxed) {
-                let name = v1.join(format!("pmuscope-v1-{}-{made}", std::process::id()));
+                let name = v1.join(format!("pmuscope-v1-{}-{created}", std::process::id()));
                 fs::create_dir(&name).unwrap();
                 fs::remove_dir(&name).unwrap();
-                made += 1;
+                created += 1;
             }
-            made
+            created
         });
         // The drop stops the thread also on a panic. Without that the scope would wait forever.
         let end = SetOnDrop(&done);
         load.go();
         load.finish();
         drop(end);
-        let made: u32 = made.join().unwrap();
-        println!("{made} cgroups of a v1 hierarchy");
-        assert!(made > 0);
+        let created: u32 = created.join().unwrap();
+        println!("{created} cgroups of a v1 hierarchy");
+        assert!(created > 0);
     });
     let window = counting.window();
     assert!(
@@ -350,7 +351,7 @@ impl WakeUps {
 }
 
 /// Runs `count` short processes.
-fn exits(count: u32) {
+fn run_short_processes(count: u32) {
     let script = format!("i=0; while [ $i -lt {count} ]; do (:); i=$((i + 1)); done");
     let status = Command::new("sh").args(["-c", &script]).status().unwrap();
     assert!(status.success());
@@ -376,8 +377,8 @@ fn exits_wake_the_reader_in_batches() {
     assert_eq!(named.count(), 100);
 
     // A quarter of the ring is 64 KiB, and a record of "sh" has 32 bytes.
-    exits(2500);
-    assert!(wake_ups.any(), "the ring fills, and nobody is told");
+    run_short_processes(2500);
+    assert!(wake_ups.any(), "the ring fills without a wake-up");
     let health = counting.session.pull().unwrap().health;
     assert_eq!(health.sum.lost_events, 0);
 }

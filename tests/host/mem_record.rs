@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use test_harness::pmuscope;
 
-/// stderr and the exit code.
+/// Runs `mem` with these arguments. Returns stderr and the exit code.
 fn refused(directory: &std::path::Path, words: &[&str]) -> (String, Option<i32>) {
     let output = pmuscope()
         .args(["mem"])
@@ -50,7 +50,7 @@ fn wrong_input_is_answered_by_one_sentence() {
 
 /// Without SPE both subcommands report that, run nothing and leave no file.
 #[test]
-fn a_machine_without_spe_says_so() {
+fn a_machine_without_spe_is_reported() {
     let devices = std::path::Path::new("/sys/bus/event_source/devices/arm_spe_0");
     if devices.exists() {
         println!("skipped: this machine has SPE");
@@ -81,8 +81,8 @@ fn a_machine_without_spe_says_so() {
              arm_spe_*), no IBS (PMU ibs_op), no event mem-loads; `pmuscope doctor` says why, and \
              what to do\n"
         );
-        let left = std::fs::read_dir(directory.path()).unwrap().count();
-        assert_eq!(left, 0, "{words:?} left a file");
+        let files = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(files, 0, "{words:?} left a file");
     }
 }
 
@@ -141,10 +141,10 @@ mod killed {
     /// Writes two parts with two threads, and then samples without an end.
     fn write(path: &Path) {
         let threads = NonZeroUsize::new(2).unwrap();
-        let about = [("kernel", "6.12"), ("ring_bytes_per_buffer", "65536")];
-        let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let about = about.to_vec();
-        let file = SampleFile::begin(path, threads, about).unwrap();
+        let properties = [("kernel", "6.12"), ("ring_bytes_per_buffer", "65536")];
+        let properties = properties.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let properties = properties.to_vec();
+        let file = SampleFile::begin(path, threads, properties).unwrap();
         let batch = |from: u64| -> Vec<Sample> { (from..from + SAMPLES).map(sample).collect() };
         let index = RefCell::new(RegionIndex::new(Path::new("/proc")));
         let mark = |time: u64, what: MarkerEvent<'_>| {
@@ -160,7 +160,7 @@ mod killed {
             let name = Some(name.as_bytes());
             mark(time, MarkerEvent::Start { name });
         };
-        let news = || {
+        let take_metadata = || {
             let (tags, phases) = index.borrow_mut().take_new();
             metadata(tags, phases)
         };
@@ -191,7 +191,7 @@ mod killed {
                 file.samples(thread.try_into().unwrap(), &batch(from))
                     .unwrap();
             }
-            file.end_parts(&news).unwrap();
+            file.end_parts(&take_metadata).unwrap();
         }
         // No part contains this phase.
         start(5 * SAMPLES, "third");
@@ -237,13 +237,13 @@ mod killed {
         assert!(whole.len() >= 4, "{whole:?}");
         for (at, path) in (0_u64..).zip(&whole[..4]) {
             let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
-            let about = reader
+            let properties = reader
                 .metadata()
                 .file_metadata()
                 .key_value_metadata()
                 .unwrap();
             let value = |name: &str| {
-                let entry = about
+                let entry = properties
                     .iter()
                     .find(|entry| entry.key == format!("pmuscope.{name}"));
                 entry.unwrap().value.clone().unwrap()

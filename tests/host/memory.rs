@@ -68,11 +68,11 @@ fn a_process_holds_its_resident_set() {
     let snapshot = counting.session.pull().unwrap();
     let own = std::process::id();
     let held = snapshot.sources.memory.unwrap().held;
-    let of = |pid| {
+    let process_memory = |pid| {
         held.iter()
             .find(|(holder, _)| *holder == MemoryHolder::Process(pid))
     };
-    let (_, held) = of(own).expect("this process runs, and has a row");
+    let (_, held) = process_memory(own).expect("this process runs, and has a row");
     assert!(held.used > MIB && held.peak >= Some(held.used), "{held:?}");
     let status = fs::read_to_string(format!("/proc/{}/status", sleeper.pid())).unwrap();
     let rss = status
@@ -80,14 +80,14 @@ fn a_process_holds_its_resident_set() {
         .find_map(|line| line.strip_prefix("VmRSS:"))
         .unwrap();
     let rss: u64 = rss.trim().trim_end_matches(" kB").parse().unwrap();
-    let (_, held) = of(sleeper.pid()).expect("it ran until it waited");
+    let (_, held) = process_memory(sleeper.pid()).expect("it ran until it waited");
     assert_eq!(held.used, rss * 1024);
 }
 
 /// The row of the command has the memory of its processes, with rows of any kind, also after their
 /// end.
 #[test]
-fn a_command_has_its_memory_by_whatever_rows_are() {
+fn a_command_has_its_memory_with_rows_of_any_kind() {
     let Some(_lock) = shared_machine() else {
         return;
     };

@@ -55,7 +55,7 @@ fn a_task_moved_while_it_runs() {
     );
 }
 
-/// Only the time to the next flush bounds the error.
+/// Time from the move to the next flush is charged to the old cgroup, so such moves are counted.
 #[test]
 fn a_task_that_another_one_moves_while_it_runs_is_counted() {
     let Some(_machine) = machine() else { return };
@@ -80,7 +80,7 @@ fn a_task_that_another_one_moves_while_it_runs_is_counted() {
 /// The next switch is to a task of the old cgroup, so to the programs the slice appears to
 /// continue.
 #[test]
-fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
+fn a_move_is_counted_if_a_task_of_the_old_cgroup_runs_next() {
     const BURST: &str = "burst 1 60000000 1 60000 fifo";
     // Numbers of fields of /proc/PID/stat.
     const STATE: usize = 3;
@@ -92,8 +92,8 @@ fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
     // With real-time priority no other task runs between these two on their CPU.
     let [mut first, mut second] = [old.load(BURST), old.load(BURST)];
     let end = Instant::now() + Duration::from_secs(30);
-    let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
-        while !is_so() {
+    let wait_until = |what: &str, condition: &dyn Fn() -> bool| {
+        while !condition() {
             assert!(Instant::now() < end, "{what}");
             std::thread::yield_now();
         }
@@ -103,15 +103,15 @@ fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
         let mut fields = text.rsplit_once(") ").unwrap().1.split(' ');
         fields.nth(field - 3).unwrap().to_owned()
     };
-    let is_there = |pid| stat(pid, CPU) == "1" && is_pinned(pid) && stat(pid, STATE) == "R";
+    let is_runnable = |pid| stat(pid, CPU) == "1" && is_pinned(pid) && stat(pid, STATE) == "R";
     first.go();
-    wait_until("the first does not run", &|| is_there(first.pid()));
+    wait_until("the first does not run", &|| is_runnable(first.pid()));
     if stat(first.pid(), POLICY) != "1" {
         println!("skipped: this kernel gives a cgroup no real-time priority");
         return;
     }
     second.go();
-    wait_until("the second does not wait", &|| is_there(second.pid()));
+    wait_until("the second does not wait", &|| is_runnable(second.pid()));
     let ran = cpu_time(second.pid());
     let moved = |counting: &mut Counting| counting.session.pull().unwrap().health.sum.moved;
     let mut before = moved(&mut counting);
@@ -172,7 +172,7 @@ fn tasks_that_move_themselves() {
     let window = counting.window();
 
     assert_eq!(text.lines().count(), COUNT);
-    let (mut off, mut widths) = (Vec::new(), Vec::new());
+    let (mut mismatches, mut widths) = (Vec::new(), Vec::new());
     for (line, cgroup) in text.lines().zip(&cgroups) {
         let numbers: Vec<u64> = line.split(' ').map(|it| it.parse().unwrap()).collect();
         let [least, most, switches] = numbers[..] else {
@@ -184,7 +184,7 @@ fn tasks_that_move_themselves() {
         let slack = SLACK * (switches + 1);
         if !(least.saturating_sub(slack)..=most + slack).contains(&counted) {
             let path = &cgroup.path;
-            off.push(format!(
+            mismatches.push(format!(
                 "{path}: {counted}, not {least} to {most}, {switches} switches"
             ));
         }
@@ -192,10 +192,10 @@ fn tasks_that_move_themselves() {
     }
     widths.sort_unstable();
     println!(
-        "the truth is known to {} ns at the median",
+        "the exact times are known to {} ns at the median",
         widths[COUNT / 2]
     );
-    assert!(off.is_empty(), "{off:#?}");
+    assert!(mismatches.is_empty(), "{mismatches:#?}");
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn names_are_of_the_right_processes_in_a_pid_namespace() {
     );
 }
 
-/// The BPF programs see host pids, and procfs shows others.
+/// The BPF programs see host pids, and procfs shows the pids of the namespace.
 #[test]
 fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
     let Some(_machine) = shared_machine() else {
@@ -169,9 +169,9 @@ fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
     let window: Value = serde_json::from_str(out.lines().next_back().unwrap()).unwrap();
     let rows = window["hot"].as_array().unwrap();
     let function = |row: &Value| row["function"].as_str().unwrap_or_default().to_owned();
-    let of_process = |row: &&Value| function(row).contains(" of process ");
-    assert!(rows.iter().any(|row| of_process(&row)), "{rows:?}");
-    let other = rows.iter().find(|row| !of_process(row));
+    let mentions_process = |row: &&Value| function(row).contains(" of process ");
+    assert!(rows.iter().any(|row| mentions_process(&row)), "{rows:?}");
+    let other = rows.iter().find(|row| !mentions_process(row));
     assert!(other.is_none(), "{other:?}");
 }
 
@@ -217,11 +217,11 @@ fn the_clock_inside() {
     let now = counting.session.pull().unwrap();
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
     let (first, last) = (nanos(counting.first.at), nanos(now.at));
-    let made: Vec<u64> = now.rows.iter().map(|(_, row)| row.made).collect();
-    let made: Vec<u64> = made.into_iter().filter(|made| *made != 0).collect();
-    println!("rows made in {first}..{last}: {made:?}");
-    assert!(!made.is_empty());
-    // Rows with earlier stamps were made during the start of the session.
+    let stamps: Vec<u64> = now.rows.iter().map(|(_, row)| row.made).collect();
+    let stamps: Vec<u64> = stamps.into_iter().filter(|stamp| *stamp != 0).collect();
+    println!("rows made in {first}..{last}: {stamps:?}");
+    assert!(!stamps.is_empty());
+    // Some rows are created during the start of the session, before the first snapshot.
     let began = first - 60_000_000_000;
-    assert!(made.iter().all(|made| (began..=last).contains(made)));
+    assert!(stamps.iter().all(|stamp| (began..=last).contains(stamp)));
 }

@@ -12,19 +12,19 @@ use test_harness::{Counting, Load, TestCgroup, assert_within, machine, pmuscope,
 use crate::runc::{Container, busybox};
 
 pub(crate) fn has(program: &str) -> bool {
-    let found = Command::new(program)
+    let is_installed = Command::new(program)
         .arg("--version")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
         .is_ok();
-    if !found {
+    if !is_installed {
         println!(
             "skipped: {program} is not installed (apt-get install linux-perf runc containerd \
              busybox-static prometheus)"
         );
     }
-    found
+    is_installed
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
     println!("{printed}");
 
     for (cgroup, name) in cgroups.iter().zip(&names) {
-        let of = |event: &str| -> f64 {
+        let by_perf = |event: &str| -> f64 {
             let line = printed.lines().find(|line| {
                 let fields: Vec<_> = line.split(',').collect();
                 fields.get(2) == Some(&event) && fields.get(3) == Some(name)
@@ -119,7 +119,7 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
             clippy::cast_sign_loss,
             reason = "milliseconds of a test"
         )]
-        let clock = (of("cpu-clock") * 1e6) as u64;
+        let clock = (by_perf("cpu-clock") * 1e6) as u64;
         // pmuscope and perf read a counter at different points of a switch. They charge time that
         // the hypervisor takes between these points to different tasks.
         let clocks = clock.saturating_sub(taken + estimated)..=clock + taken + estimated;
@@ -132,7 +132,8 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
             clippy::cast_sign_loss,
             reason = "a count"
         )]
-        let [faults, switches] = ["page-faults", "context-switches"].map(|event| of(event) as u64);
+        let [faults, switches] =
+            ["page-faults", "context-switches"].map(|event| by_perf(event) as u64);
         assert_within(
             &format!("{name} page-faults"),
             ours("page-faults"),
@@ -140,8 +141,8 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
             1.0,
         );
         // pmuscope counts a switch for the incoming task, perf for the outgoing one. At either end
-        // of the window one switch per CPU may be open. One that the kernel hid goes to the task
-        // before.
+        // of the window one switch per CPU may be open. A switch that the kernel hid is charged to
+        // the task before it.
         let slack = 2 * test_harness::online_cpus().len() as u64 + switches / 100 + hidden;
         assert!(
             ours("context-switches").abs_diff(switches) <= slack,
@@ -200,21 +201,21 @@ fn prometheus_reads_what_stat_writes() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    let of = |name: &str, labels: &str| {
+    let value = |name: &str, labels: &str| {
         let start = format!(r#"pmuscope_{name}{{kind="command",name="sh"{labels}}} "#);
         let value = text.lines().find_map(|line| line.strip_prefix(&start));
         let value = value.unwrap_or_else(|| panic!("no {start} in\n{text}"));
         value.parse::<f64>().unwrap()
     };
-    let faults = of("events_total", r#",event="page-faults",group="0""#);
+    let faults = value("events_total", r#",event="page-faults",group="0""#);
     assert!(faults > 0.0, "{text}");
-    let estimated = of("events_estimated_total", r#",event="page-faults""#);
-    assert_eq!(estimated, faults, "software events are always live");
+    let estimated = value("events_estimated_total", r#",event="page-faults""#);
+    assert_eq!(estimated, faults, "software events are always running");
     let [enabled, running] = ["enabled", "running"]
-        .map(|time| of(&format!("events_{time}_seconds_total"), r#",group="0""#));
+        .map(|time| value(&format!("events_{time}_seconds_total"), r#",group="0""#));
     assert_eq!(enabled, running);
     assert!(enabled > 0.0, "{text}");
-    let created = of("events_created", r#",event="page-faults",group="0""#);
+    let created = value("events_created", r#",event="page-faults",group="0""#);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.unwrap().as_secs_f64();
     assert!(created < now && now < created + 3600.0, "{created} {now}");

@@ -57,10 +57,10 @@ impl Truth {
             };
             attr.size = u32::try_from(size_of_val(&attr)).unwrap();
             let flags = u64::from(bindings::PERF_FLAG_PID_CGROUP);
-            let (whom, cpu) = (directory.as_raw_fd(), cpu.cast_signed());
+            let (target, cpu) = (directory.as_raw_fd(), cpu.cast_signed());
             // SAFETY: the structure is valid and has the size that it states.
             #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
-            let fd = unsafe { perf_event_open(&mut attr, whom, cpu, -1, flags) };
+            let fd = unsafe { perf_event_open(&mut attr, target, cpu, -1, flags) };
             assert!(fd >= 0, "{}", std::io::Error::last_os_error());
             // SAFETY: the call returned a new descriptor, which nothing else owns.
             unsafe { OwnedFd::from_raw_fd(fd) }
@@ -83,12 +83,12 @@ fn handed_over(snapshot: &Snapshot) -> probe_user::snapshot::HandedOver {
 }
 
 #[test]
-fn counting_goes_on_without_a_process() {
+fn counting_continues_without_a_process() {
     let Some(_machine) = machine() else { return };
     let bpffs = Bpffs::mount();
     let config = config(plan("task-clock,page-faults"), bpffs.place());
     let cgroup = TestCgroup::new("pins");
-    let truth = Truth::open(&cgroup);
+    let kernel_clock = Truth::open(&cgroup);
     let counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
     assert_eq!(counting.session.continuity(), Continuity::New);
     let generation = counting.session.generation().unwrap();
@@ -122,7 +122,12 @@ fn counting_goes_on_without_a_process() {
     );
     assert!(over.unattended > 300_000_000, "{over:?}");
     counting.assert_cpu_time(&window, "cgroup by cpu.stat", counted, cgroup.cpu_time());
-    counting.assert_cpu_time(&window, "cgroup by its own event", counted, truth.nanos());
+    counting.assert_cpu_time(
+        &window,
+        "cgroup by its own event",
+        counted,
+        kernel_clock.nanos(),
+    );
     // The counters of the new session start at zero. That must not be taken for a counter that went
     // back.
     assert_eq!(window.health.sum.rebased, 0);
@@ -131,10 +136,10 @@ fn counting_goes_on_without_a_process() {
     assert!(bpffs.is_empty(), "{:?}", bpffs.sessions());
 }
 
-/// Multiplexed groups: the group that was live when its process ended continues to count, and the
-/// next process starts with its own. Counts of the other groups are unknown, and not zero.
+/// Multiplexed groups: the group that was running when its process ended continues to count, and
+/// the next process starts with its own group. Counts of the other groups are unknown, not zero.
 #[test]
-fn a_group_whose_turn_it_was_counts_on() {
+fn the_running_group_counts_on_without_a_process() {
     let Some(_machine) = machine() else { return };
     let bpffs = Bpffs::mount();
     // The plan is made by hand, because all these groups fit at the same time.
@@ -161,7 +166,7 @@ fn a_group_whose_turn_it_was_counts_on() {
     };
     let usage = &window.usage[&owner];
     let [page, minor] = [1, 2].map(|group| usage[group].as_ref().unwrap());
-    // Each fault is counted by the group that was live on its CPU then, and by no other.
+    // Only the group that was running on the CPU of a fault counts it.
     let counted = page.counts[0] + minor.counts[0];
     println!(
         "{counted} of {whole}: {} and {}",
@@ -172,9 +177,9 @@ fn a_group_whose_turn_it_was_counts_on() {
         "{counted} of {whole}"
     );
     assert!(page.running + minor.running <= page.enabled + page.enabled / 100);
-    let truth = cgroup.cpu_time();
+    let charged = cgroup.cpu_time();
     let clock = usage[0].as_ref().unwrap().counts[0];
-    counting.assert_cpu_time(&window, "task-clock", clock, truth);
+    counting.assert_cpu_time(&window, "task-clock", clock, charged);
 }
 
 /// All CPU time is charged exactly once: the sum over all owners is the elapsed time.
@@ -238,7 +243,7 @@ fn the_gap_contains_the_time_of_a_killed_handover() {
     let flush = flush_program();
     let work = || drop(cgroup.load("burn 0 200").finish());
     work();
-    let mut left = 0;
+    let mut uncounted = 0;
     let mut counting = counting.restart(config, || {
         work();
         let mut stop = RawTracePointRunOptions::new();
@@ -249,15 +254,15 @@ fn the_gap_contains_the_time_of_a_killed_handover() {
         }
         let before = cgroup.cpu_time();
         work();
-        left = cgroup.cpu_time() - before;
+        uncounted = cgroup.cpu_time() - before;
     });
     assert_eq!(counting.session.continuity(), Continuity::TakenOver);
     work();
     let window = counting.window();
     let counted = counting.count(&window, "task-clock", cgroup.id).unwrap();
     let gap = window.health.handed_over.unwrap().gap;
-    assert!(gap >= left, "{gap} of {left} ns");
-    counting.assert_cpu_time(&window, "the rest", counted, cgroup.cpu_time() - left);
+    assert!(gap >= uncounted, "{gap} of {uncounted} ns");
+    counting.assert_cpu_time(&window, "the rest", counted, cgroup.cpu_time() - uncounted);
 }
 
 #[test]
@@ -279,7 +284,7 @@ fn a_session_that_does_not_keep_its_pins_leaves_nothing() {
 }
 
 #[test]
-fn all_traces_can_be_removed() {
+fn unpin_removes_all_pins() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -329,12 +334,12 @@ fn restamp(bpffs: &Bpffs, part: usize, text: &str) {
 /// A new build with the same map layout replaces the programs of the old build and continues with
 /// its rows.
 #[test]
-fn another_build_with_the_same_layout_goes_on() {
+fn another_build_with_the_same_layout_continues() {
     let Some(_machine) = machine() else { return };
     let bpffs = Bpffs::mount();
     let config = config(plan("task-clock"), bpffs.place());
     let cgroup = TestCgroup::new("build");
-    let truth = Truth::open(&cgroup);
+    let kernel_clock = Truth::open(&cgroup);
     let counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
     let generation = counting.session.generation().unwrap();
     let mut runs = cgroup.load("burst 0 3000 1000 300");
@@ -349,14 +354,14 @@ fn another_build_with_the_same_layout_goes_on() {
     println!("{over:?}");
     assert!(over.times == 1 && over.gap > 0, "{over:?}");
     // The part of the gap that belongs to the cgroup is unknown.
-    let of_kernel = truth.nanos();
-    let most = of_kernel.max(cgroup.cpu_time()) + counting.taken();
+    let kernel_nanos = kernel_clock.nanos();
+    let most = kernel_nanos.max(cgroup.cpu_time()) + counting.taken();
     assert!(counted <= most + most / 100, "{counted} {most}");
     assert!(
-        counted + over.gap + of_kernel / 100 >= of_kernel,
-        "{counted} {of_kernel} {over:?}"
+        counted + over.gap + kernel_nanos / 100 >= kernel_nanos,
+        "{counted} {kernel_nanos} {over:?}"
     );
-    // The stamp is that of this build again.
+    // The directory has the stamp of this build again.
     assert_eq!(bpffs.sessions().len(), 1);
     let counting = counting.restart(self::config(plan("task-clock"), bpffs.place()), || {});
     assert_eq!(counting.session.continuity(), Continuity::TakenOver);
@@ -364,7 +369,7 @@ fn another_build_with_the_same_layout_goes_on() {
 
 /// After a partial handover, the programs of both builds may be attached.
 #[test]
-fn no_build_adopts_what_a_half_handover_left() {
+fn programs_are_replaced_after_a_partial_handover() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -386,9 +391,9 @@ fn no_build_adopts_what_a_half_handover_left() {
         ..config(plan("task-clock"), bpffs.place())
     };
     assert!(Session::start(failing, &this_machine()).is_err());
-    let left = bpffs.sessions();
-    let name = left[0].file_name().unwrap().to_str().unwrap();
-    assert!(left.len() == 1 && !name.contains(first), "{name}");
+    let sessions = bpffs.sessions();
+    let name = sessions[0].file_name().unwrap().to_str().unwrap();
+    assert!(sessions.len() == 1 && !name.contains(first), "{name}");
 
     let mut session = start("task-clock", bpffs.place()).unwrap();
     assert_eq!(session.continuity(), Continuity::Replaced);

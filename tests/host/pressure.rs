@@ -20,16 +20,20 @@ fn id(digit: char) -> String {
     digit.to_string().repeat(64)
 }
 
-/// What a container lacked in a window.
-fn of_container(counting: &Counting, window: &Window, id: &str) -> EntityPressure {
+/// The pressure and throttling of a container in a window.
+fn container_pressure(counting: &Counting, window: &Window, id: &str) -> EntityPressure {
     let view = View {
         by: By::Container,
         ..View::default()
     };
     let joined = view.join(counting.session.plan(), window, None);
-    let is_it = |entity: &Entity| matches!(entity, Entity::Container { id: it, .. } if **it == *id);
+    let is_container =
+        |entity: &Entity| matches!(entity, Entity::Container { id: it, .. } if **it == *id);
     let mut rows = joined.pressure().unwrap().entities.iter();
-    rows.find(|(entity, _)| is_it(entity)).unwrap().1.clone()
+    rows.find(|(entity, _)| is_container(entity))
+        .unwrap()
+        .1
+        .clone()
 }
 
 /// The number behind a word of a file.
@@ -44,7 +48,7 @@ fn number(file: &Path, word: &str) -> u64 {
 
 /// Two containers that burn on one CPU wait for each other.
 #[test]
-fn pressure_is_what_the_kernel_says() {
+fn pressure_is_what_the_kernel_reports() {
     let Some(_machine) = machine() else { return };
     let pod = TestCgroup::new("pressure");
     let containers = ['a', 'b'].map(|digit| pod.child(&id(digit)));
@@ -63,16 +67,16 @@ fn pressure_is_what_the_kernel_says() {
     let least = number(&file, "total=") - before;
     let window = counting.window();
     let most = number(&file, "total=") - before;
-    let row = of_container(&counting, &window, &id('a'));
+    let row = container_pressure(&counting, &window, &id('a'));
     let counted = row.counts.delta.get(CgroupCounter::CpuSome).unwrap();
     println!("{counted} us of {least} to {most}");
     assert!((least..=most).contains(&counted));
     assert!(counted > 20_000, "both have a CPU of their own");
 }
 
-/// A container that came while counting ran, with a quota of a fifth of a CPU.
+/// A container that was created during counting, with a quota of a fifth of a CPU.
 #[test]
-fn throttling_is_what_the_kernel_says() {
+fn throttling_is_what_the_kernel_reports() {
     let Some(_machine) = machine() else { return };
     let mut counting = Counting::with("task-clock", with_pressure);
     let pod = TestCgroup::new("throttled");
@@ -96,7 +100,7 @@ fn throttling_is_what_the_kernel_says() {
     let least = read();
     let window = counting.window();
     let most = read();
-    let row = of_container(&counting, &window, &id('c'));
+    let row = container_pressure(&counting, &window, &id('c'));
     let counters = [
         CgroupCounter::Periods,
         CgroupCounter::ThrottledPeriods,

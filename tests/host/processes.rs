@@ -26,7 +26,7 @@ fn has_executed(pid: u32) -> bool {
 }
 
 /// Since Linux 6.16 a process frees its memory after `sched_process_exit`. On all kernels the first
-/// process of a pid namespace waits there for the others to end.
+/// process of a pid namespace waits in its exit for the others to end.
 #[test]
 fn a_process_has_its_name_until_its_exit_is_over() {
     let Some(_machine) = machine() else { return };
@@ -97,7 +97,7 @@ fn a_reused_id_has_the_name_of_its_successor() {
 }
 
 /// All counts of a load whose first thread exits belong to one row, until the process ends.
-fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
+fn assert_one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     let Some(_machine) = machine() else { return };
     let cgroup = TestCgroup::new(mode);
     let directory = tempfile::tempdir().unwrap();
@@ -132,12 +132,12 @@ fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
 
 #[test]
 fn a_process_lives_as_long_as_its_last_thread() {
-    one_row_to_the_end("leaderless", is_leaderless);
+    assert_one_row_to_the_end("leaderless", is_leaderless);
 }
 
 #[test]
 fn a_process_lives_on_after_exec_by_a_thread() {
-    one_row_to_the_end("threadexec", has_executed);
+    assert_one_row_to_the_end("threadexec", has_executed);
 }
 
 /// The processes of a cgroup that have rows.
@@ -198,6 +198,6 @@ fn more_processes_than_rows_end_in_one_window() {
         .into_iter()
         .filter_map(|tgid| counting.process_count(&window, "task-clock", storm.id, tgid));
     let counted = counts.sum();
-    let truth = storm.cpu_time() - before;
-    counting.assert_cpu_time(&window, "storm", counted, truth);
+    let charged = storm.cpu_time() - before;
+    counting.assert_cpu_time(&window, "storm", counted, charged);
 }

@@ -1,5 +1,5 @@
-//! `pmuscope record` on the running kernel: a replay shows the same as the live view, and what a
-//! kill leaves can be read.
+//! `pmuscope record` on the running kernel: a replay shows the same as the live view, and the
+//! recording of a killed process can be read.
 
 use std::{
     fs,
@@ -81,7 +81,7 @@ fn windows(path: &Path) -> usize {
     }
 }
 
-/// The windows until then can be read whenever the kill comes.
+/// The windows before a kill can be read, whenever the kill comes.
 #[test]
 fn a_kill_leaves_whole_windows() {
     let Some(_machine) = shared_machine() else {
@@ -101,8 +101,8 @@ fn a_kill_leaves_whole_windows() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let left = windows(&path);
-    assert!(left >= 3);
+    let readable = windows(&path);
+    assert!(readable >= 3);
     assert!(!path.exists());
     let replayed = pmuscope()
         .args(["stat", "--format", "json", "--replay"])
@@ -110,7 +110,7 @@ fn a_kill_leaves_whole_windows() {
         .output()
         .unwrap();
     let text = String::from_utf8(replayed.stdout).unwrap();
-    assert_eq!(text.lines().count(), left);
+    assert_eq!(text.lines().count(), readable);
     // A new recording refuses to overwrite it.
     let again = pmuscope()
         .args(["record", "-e", "task-clock", "-o"])
@@ -122,7 +122,7 @@ fn a_kill_leaves_whole_windows() {
     assert!(stderr.contains("did not come to its end"), "{stderr}");
 }
 
-/// What is on a full disk are the windows until then.
+/// The windows before the disk is full can be read.
 #[test]
 fn a_full_disk_leaves_whole_windows() {
     const LIMITED: &str = "trap '' XFSZ; ulimit -f $LIMIT; exec \"$0\" \"$@\"";
@@ -136,7 +136,7 @@ fn a_full_disk_leaves_whole_windows() {
         let mut command = Command::new("sh");
         command.env("LIMIT", limit).args(["-c", LIMITED]);
         command.arg(pmuscope.get_program());
-        // As many windows on a machine that is slow.
+        // A number of windows, because a slow machine has fewer of them in a given time.
         let windows = ["-I", "10", "--interval-count", "60"];
         command.args(["record", "-e", "task-clock"]).args(windows);
         let output = command.arg("-o").arg(&path).output();
@@ -144,21 +144,21 @@ fn a_full_disk_leaves_whole_windows() {
     };
     let (whole, output) = record("unlimited", "whole");
     assert!(output.status.success(), "{output:?}");
-    // In units of 512 bytes: with room for some of the windows, however large they are here.
+    // In units of 512 bytes. A third has room for some of the windows, however large they are here.
     let length = fs::metadata(whole).unwrap().len();
     let (path, output) = record(&(length / 3 / 512).to_string(), "cut");
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("File too large"), "{message}");
-    // There may be no room for the line at its end.
-    let left = windows(&path);
-    let is_whole = message.contains(&format!("{left} windows into"));
+    // There may be no room for the last line of the recording.
+    let readable = windows(&path);
+    let is_whole = message.contains(&format!("{readable} windows into"));
     assert!(
         is_whole || message.contains("the recording is in"),
         "{message}"
     );
     assert_eq!(path.exists(), is_whole, "{message}");
-    assert!(left > 2, "{left}");
+    assert!(readable > 2, "{readable}");
 }
 
 /// The exit code is that of the command. A command that cannot be started leaves no file.
@@ -188,9 +188,9 @@ fn a_command_is_recorded_until_it_ends() {
     assert_eq!(record(&["/no/such/program"]).status.code(), Some(127));
     assert_eq!(windows(&path), 1);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
-    let replay = |more: &[&str]| {
+    let replay = |options: &[&str]| {
         let mut command = pmuscope();
-        command.args(["stat", "--replay"]).arg(&path).args(more);
+        command.args(["stat", "--replay"]).arg(&path).args(options);
         let output = command.output().unwrap();
         let texts = [output.stdout, output.stderr];
         (
@@ -252,7 +252,7 @@ fn views_and_comparisons_of_a_recording() {
         text.contains("command sleep") && text.contains("cpus_used"),
         "{text}"
     );
-    // The same change is not found twice.
+    // The change of cpus_used is not reported a second time as task-clock.
     assert!(!text.contains("task-clock"), "{text}");
     let words = ["--all", "--pods", "sleep,system", "--format", "html"];
     let (good, text, stderr) = run("diff", &words);
@@ -299,10 +299,10 @@ fn views_and_comparisons_of_a_recording() {
     }
     // The picture has the ten largest rows of a metric, which differ on a busy machine, so the view
     // is narrowed.
-    let of_command = |format| ["--format", format, "--search", "command sleep", "-M"];
+    let command_view = |format| ["--format", format, "--search", "command sleep", "-M"];
     let (good, text, stderr) = run(
         "report",
-        &[&of_command("svg")[..], &["task-clock"]].concat(),
+        &[&command_view("svg")[..], &["task-clock"]].concat(),
     );
     assert!(good, "{stderr}");
     assert!(
@@ -312,7 +312,7 @@ fn views_and_comparisons_of_a_recording() {
     let cpus_used = |format| {
         run(
             "report",
-            &[&of_command(format)[..], &["cpus_used"]].concat(),
+            &[&command_view(format)[..], &["cpus_used"]].concat(),
         )
     };
     let (_, text, _) = cpus_used("json");

@@ -104,7 +104,7 @@ fn view() -> View {
     }
 }
 
-const NAME: &str = "restarts::totals_never_step_back_whenever_a_process_is_killed";
+const NAME: &str = "restarts::totals_never_decrease_whenever_a_process_is_killed";
 
 /// The environment variable of the child process that runs this test: the path of the pins, the
 /// path of the state, and the path of the cgroup whose totals it prints.
@@ -139,11 +139,11 @@ fn counting(words: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Reads lines until one begins with this, and returns it.
+/// Reads lines up to the first one that starts with `begin`, and returns that one.
 fn await_line(out: &mut impl BufRead, begin: &str) -> String {
     let lines = out.lines().map(Result::unwrap);
-    let mut found = lines.skip_while(|line| !line.starts_with(begin));
-    found.next().expect("the process has ended")
+    let mut matching = lines.skip_while(|line| !line.starts_with(begin));
+    matching.next().expect("the process has ended")
 }
 
 /// The ids of the programs of pinned links.
@@ -159,7 +159,7 @@ fn pinned(place: &PinPath) -> BTreeSet<u32> {
 }
 
 #[test]
-fn totals_never_step_back_whenever_a_process_is_killed() {
+fn totals_never_decrease_whenever_a_process_is_killed() {
     const KILLS: u32 = 40;
     if let Ok(words) = std::env::var(CHILD_ARGUMENTS) {
         return count(&words);
@@ -175,7 +175,7 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
         directory.path().display(),
         cgroup.path
     );
-    let truth = Truth::open(&cgroup);
+    let reference = Truth::open(&cgroup);
     let mut load = cgroup.load_with(&load_binary(), "burst 0 2000 1000 10000000");
 
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -239,16 +239,17 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
     let (total, since) = saved.total(&cgroup.path).unwrap();
     assert!(total >= last.0 && Some(u64::try_from(since.as_nanos()).unwrap()) == last.1);
     let over = saved.snapshot.health.handed_over.unwrap();
-    println!("{over:?}, {total} of {}", truth.nanos());
+    println!("{over:?}, {total} of {}", reference.nanos());
     println!(
         "cpu.stat {} {:?}",
         cgroup.cpu_time(),
         saved.snapshot.health.sum
     );
-    // Time that the hypervisor took may be missing from one of the two, or from both. Estimated
-    // time and time lost in handovers are reported.
-    let truths = [cgroup.cpu_time(), truth.nanos()];
-    let [least, most] = [truths.into_iter().min(), truths.into_iter().max()].map(Option::unwrap);
+    // Time that the hypervisor took may be missing from one of the two references, or from both.
+    // Estimated time and time lost in handovers are reported.
+    let references = [cgroup.cpu_time(), reference.nanos()];
+    let [least, most] =
+        [references.into_iter().min(), references.into_iter().max()].map(Option::unwrap);
     let estimated = saved.snapshot.health.sum.missed_nanos;
     let allowed = least.saturating_sub(over.gap + estimated)..=most + estimated;
     let nearest = total.clamp(*allowed.start(), *allowed.end());
@@ -268,10 +269,10 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
     }
 }
 
-/// Without pins counting ends with the process, and totals continue anyway, also those of a cgroup
-/// that sleeps over the restart.
+/// Without pins counting ends with the process, and totals continue anyway, also for a cgroup that
+/// is idle during the restart.
 #[test]
-fn totals_go_on_without_pins() {
+fn totals_continue_without_pins() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -305,14 +306,14 @@ fn totals_go_on_without_pins() {
     let (total, since) = saved.total(&busy.path).unwrap();
     assert_eq!(since, before[2].1);
     // Time without a process is not included.
-    let more = total - before[2].0;
-    assert!((50_000_000..100_000_000).contains(&more), "{more}");
+    let gained = total - before[2].0;
+    assert!((50_000_000..100_000_000).contains(&gained), "{gained}");
 }
 
 /// With pins, a cgroup that is created and removed while no process runs has its name and its
 /// total.
 #[test]
-fn a_cgroup_that_came_and_went_meanwhile_has_its_total() {
+fn a_cgroup_created_and_removed_without_a_process_has_its_total() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -348,7 +349,7 @@ fn a_cgroup_that_came_and_went_meanwhile_has_its_total() {
 }
 
 #[test]
-fn a_full_or_read_only_disk_is_a_sentence() {
+fn a_full_or_read_only_disk_is_reported_in_a_sentence() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -20,15 +20,15 @@ const CAP_BPF: libc::c_ulong = 39;
 
 /// Sets the user to nobody, and keeps the two capabilities over exec.
 pub(crate) fn drop_rights() -> io::Result<()> {
-    let kept = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    let capabilities = CapabilitySet::BPF | CapabilitySet::PERFMON;
     set_keep_capabilities(true)?;
     become_nobody()?;
     set_capabilities(
         None,
         CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: kept,
+            effective: capabilities,
+            permitted: capabilities,
+            inheritable: capabilities,
         },
     )?;
     for capability in [CAP_PERFMON, CAP_BPF] {
@@ -49,7 +49,7 @@ pub(crate) fn drop_rights() -> io::Result<()> {
     Ok(())
 }
 
-/// CPU time of the children of this process that have ended, and of theirs.
+/// CPU time of the ended children of this process, and of their ended children.
 fn children_time() -> Duration {
     // SAFETY: rusage is plain integers, filled by the call.
     let usage = unsafe {
@@ -103,8 +103,8 @@ fn two_capabilities_suffice() {
     let rows = window["rows"].as_array().unwrap();
     let command = rows.iter().find(|row| row["kind"] == "command").unwrap();
     let counted = command["events"]["task-clock"]["raw"].as_u64().unwrap();
-    // Ten children of 10 ms each, and their start. Only the process tree leads to them. All of it
-    // is a part of what pmuscope and its command took.
+    // Ten children of 10 ms each, and their start. Only the process tree leads to them. The upper
+    // bound is the CPU time of pmuscope and its command.
     let all = children_time();
     let all = u64::try_from(all.as_nanos()).unwrap();
     assert!((100_000_000..all).contains(&counted), "{counted} of {all}");

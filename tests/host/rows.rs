@@ -28,10 +28,10 @@ fn a_process_is_counted_until_it_ends() {
     let args = ["--format", "json", "-e", "task-clock", "--pid", &pid];
     let (windows, output) = stat(&args);
     drop(loads);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let [window] = windows.as_slice() else {
-        panic!("{} windows: {said}", windows.len())
+        panic!("{} windows: {stderr}", windows.len())
     };
     let names = |list: &str| -> Vec<String> {
         let rows = window[list].as_array().unwrap().iter();
@@ -43,8 +43,8 @@ fn a_process_is_counted_until_it_ends() {
     assert_eq!(processes.len(), 1, "{processes:?}");
     assert!(processes[0].ends_with(&format!(" {pid}")), "{processes:?}");
     let (_, output) = stat(&args);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("there is no such process"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("there is no such process"), "{stderr}");
     assert_eq!(output.status.code(), Some(1));
 }
 
@@ -56,9 +56,9 @@ fn too_few_open_files_are_one_sentence() {
         command.args(["stat", "--", "true"]);
         limit_files(&mut command, limit, limit);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("open files"), "{limit}: {said}");
-        assert_eq!(said.lines().count(), 1, "{limit}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("open files"), "{limit}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{limit}: {stderr}");
         assert_eq!(output.status.code(), Some(1), "{limit}");
     }
 }

@@ -12,11 +12,11 @@ use test_harness::hierarchy;
 
 /// The static busybox of Debian's busybox-static, if it is installed.
 pub(crate) fn busybox() -> Option<PathBuf> {
-    let mut found = ["/bin/busybox", "/usr/bin/busybox"]
+    let mut installed = ["/bin/busybox", "/usr/bin/busybox"]
         .into_iter()
         .map(PathBuf::from)
         .filter(|path| path.exists());
-    let busybox = found.next();
+    let busybox = installed.next();
     if busybox.is_none() {
         println!("skipped: busybox-static is not installed");
     }

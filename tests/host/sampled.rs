@@ -41,7 +41,7 @@ fn counting(count: &str, sampling: SamplingConfig) -> Counting {
 
 /// Number of samples of an event for a cgroup in a window, and the estimate with its confidence
 /// interval.
-fn of_cgroup(
+fn cgroup_samples(
     window: &SampleWindow,
     cgroup: CgroupId,
     event: u8,
@@ -70,8 +70,8 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
         ..config("minor-faults/period=10/,page-faults/freq=50000/")
     };
     let mut counting = counting("minor-faults", sampling);
-    // By event and cgroup.
-    let mut held = [[0; 2]; 2];
+    // Number of windows whose interval holds the count, by event and cgroup.
+    let mut covered = [[0; 2]; 2];
     let (mut ratios, mut widths) = ([0.0; 2], Vec::new());
     for _ in 0..RUNS {
         let mut loads = [cgroups[0].load("touch 2000"), cgroups[1].load("touch 1000")];
@@ -83,20 +83,20 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
         let window = counting.window();
         let sampled = window.samples.as_ref().unwrap();
         for (at, cgroup) in cgroups.iter().enumerate() {
-            let truth = counting.count(&window, "minor-faults", cgroup.id).unwrap() as f64;
-            for (event, held) in (0..).zip(&mut held) {
-                let (_, estimate) = of_cgroup(sampled, cgroup.id, event);
-                held[at] += usize::from((estimate.low..=estimate.high).contains(&truth));
+            let exact = counting.count(&window, "minor-faults", cgroup.id).unwrap() as f64;
+            for (event, covered) in (0..).zip(&mut covered) {
+                let (_, estimate) = cgroup_samples(sampled, cgroup.id, event);
+                covered[at] += usize::from((estimate.low..=estimate.high).contains(&exact));
             }
-            let (samples, estimate) = of_cgroup(sampled, cgroup.id, 0);
-            assert!(samples > 20, "{samples} samples of {truth} faults");
+            let (samples, estimate) = cgroup_samples(sampled, cgroup.id, 0);
+            assert!(samples > 20, "{samples} samples of {exact} faults");
             let width = (estimate.high - estimate.low) / estimate.value;
             widths.push(width * (samples as f64).sqrt());
             ratios[at] += estimate.value;
         }
     }
-    println!("held {held:?} of {RUNS}, sums {ratios:?}");
-    assert!(held.as_flattened().iter().all(|held| *held >= 93));
+    println!("covered {covered:?} of {RUNS}, sums {ratios:?}");
+    assert!(covered.as_flattened().iter().all(|covered| *covered >= 93));
     // The width must be appropriate too. The relative width for n samples is 3.9 / sqrt(n).
     widths.sort_by(f64::total_cmp);
     let median = widths[RUNS];
@@ -132,7 +132,7 @@ fn a_task_that_sleeps_by_timers_has_its_whole_time() {
     assert_eq!(known, [None; 3], "{sampled}");
 }
 
-/// Where no clock is counted, an interval of such samples would not hold what it says.
+/// Where no clock is counted, a confidence interval of clock samples would be wrong.
 #[test]
 fn samples_of_a_clock_alone_have_no_interval() {
     let Some(_machine) = machine() else { return };
@@ -188,14 +188,14 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
         cgroup: cgroup.id,
         tgid: 0,
     };
-    let of_load = |event: u8| {
+    let load_time = |event: u8| {
         let counts = sampled.usage[&owner].get(&SampleKind::event(event, None));
         let counts = counts.copied().unwrap_or_default();
         let due = f64::from(PERIOD) * counts.samples as f64;
         assert_eq!(counts.operations, due);
         counts.operations
     };
-    let [user, kernel] = [0, 1].map(of_load);
+    let [user, kernel] = [0, 1].map(load_time);
     let taken = counting.taken() as f64;
     println!("user {user}, kernel {kernel} of {counted} ns, {taken} taken");
     if taken > 0.05 * counted {
@@ -223,7 +223,7 @@ fn naming_takes_nothing_from_the_counts_of_a_window() {
         .collect();
     loads.iter_mut().for_each(Load::go);
     let mut counting = counting("task-clock", config("cpu-clock/freq=10000/"));
-    // A part of the pulls waits for a CPU while it reads counts.
+    // Some pulls wait for a CPU while they read counts.
     let mut parts: Vec<f64> = (0..9)
         .map(|_| {
             let began = Instant::now();
@@ -297,22 +297,25 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
     let after = health(&now);
     let missed = after.missed - before.missed;
     println!("{processes} rows, counted {counted}, sampled {sampled}, missed {missed}");
-    let truth = faults_of_children() - faults_before;
-    println!("the kernel's own count: {truth}");
-    // The kernel's own has the pages of arguments and environment, which it writes itself at exec.
+    let kernel_count = faults_of_children() - faults_before;
+    println!("the kernel's own count: {kernel_count}");
+    // The kernel's count includes the pages of arguments and environment, which it writes at exec.
     let environment = std::fs::read("/proc/self/environ").unwrap().len();
     let written = PROCESSES as u64 * (environment as u64 / 4096 + 2);
-    assert!((truth - written..=truth).contains(&counted), "{counted}");
+    assert!(
+        (kernel_count - written..=kernel_count).contains(&counted),
+        "{counted}"
+    );
     // Each process has its own row, or is in the sum of those that ended.
     assert!(processes > 100, "{processes}");
     assert_eq!(after.sum.overflow.samples, 0);
     // While a pull reads thousands of rows, the kernel suppresses the samples on that CPU.
     assert!(missed < counted / 2, "{missed} missed of {counted}");
     // The next sample of the CPU stands for the missed ones.
-    let off = (sampled - counted as f64).abs();
+    let difference = (sampled - counted as f64).abs();
     assert!(
-        off <= missed as f64 + 0.001 * counted as f64,
-        "{off} of {counted}, missed {missed}"
+        difference <= missed as f64 + 0.001 * counted as f64,
+        "{difference} of {counted}, missed {missed}"
     );
 }
 
@@ -334,7 +337,7 @@ fn rows_without_room_are_counted() {
         cgroup.load("touch 500").finish();
     }
     // Other processes are sampled meanwhile. The second pull reads rows and addresses before the
-    // number of samples, so these include at least the samples of the first pull.
+    // number of samples, so the rows and addresses have at least the samples of the first pull.
     let [first, now] = [(); 2].map(|()| counting.session.pull().unwrap());
     let (least, most) = (health(&first).sum.samples, health(&now).sum.samples);
     let reading = now.samples.as_ref().unwrap();
@@ -349,10 +352,10 @@ fn rows_without_room_are_counted() {
         "{overflow}"
     );
     assert!(health.sum.full > 0, "{health:?}");
-    let all = |what: &str, found: u64| {
+    let assert_all = |what: &str, samples: u64| {
         assert!(
-            (least..=most).contains(&found),
-            "{what}: {found} of {least} to {most}"
+            (least..=most).contains(&samples),
+            "{what}: {samples} of {least} to {most}"
         );
     };
     let freed = reading.freed.iter().map(|(_, counts)| counts);
@@ -362,13 +365,13 @@ fn rows_without_room_are_counted() {
         .chain(freed)
         .map(|it| it.samples)
         .sum();
-    all("rows", rows);
-    let of = |page: bool| -> u64 {
+    assert_all("rows", rows);
+    let address_samples = |page: bool| -> u64 {
         let addresses = reading.addresses.iter().filter(|(key, _)| key.page == page);
         addresses.map(|(_, counts)| counts.samples).sum()
     };
-    all("instructions", of(false) + health.sum.unplaced);
-    all("pages", of(true) + health.sum.unpaged);
+    assert_all("instructions", address_samples(false) + health.sum.unplaced);
+    assert_all("pages", address_samples(true) + health.sum.unpaged);
     assert!(health.sum.unpaged > 1000, "{health:?}");
 }
 
@@ -446,7 +449,7 @@ fn samples_of_an_ended_container_are_in_one_snapshot_more() {
     let first = pull(&mut counting);
     assert!(owners(&first).contains(&id));
     let window = SampleWindow::between(&counting.first, &first).unwrap();
-    let (samples, _) = of_cgroup(&window, id, 0);
+    let (samples, _) = cgroup_samples(&window, id, 0);
     assert!(samples >= 300, "{samples}");
     // The end of the process may be sampled in a later snapshot.
     let later: Vec<Snapshot> = (0..4).map(|_| pull(&mut counting)).collect();

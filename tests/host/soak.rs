@@ -31,15 +31,15 @@ const ROW: usize = size_of::<UsageRow>();
 const VISITS: u32 = 200;
 
 /// Accepted growth between two times with the same allocations, for the state of the allocator. In
-/// the run of 90 s, visitors that leak 350 bytes each exceed it in 30 s. Where other loads delay
-/// windows, these have more rows, and it is larger in proportion.
+/// the run of 90 s, a leak of 350 bytes per visitor exceeds it in 30 s. Where other loads delay
+/// windows, the windows have more rows, and the test accepts more in proportion.
 const NOISE: u64 = 2 << 20;
 
 /// Duration of the test, and the interval of the agent.
 fn duration_and_interval() -> (Duration, Duration) {
     let seconds = env::var("PMUSCOPE_SOAK").map_or(90, |text| text.parse().unwrap());
     // The agent's default interval, if there is time for at least 30 windows: its allocator needs
-    // as many to be steady.
+    // that many to become steady.
     let interval = if seconds >= 300 { 10 } else { 1 };
     [seconds, interval].map(Duration::from_secs).into()
 }
@@ -50,7 +50,7 @@ struct Window {
     resident: u64,
     descriptors: u64,
     cpu: u64,
-    /// The first window has none.
+    /// None in the first window.
     pull: Option<u64>,
 }
 
@@ -121,15 +121,15 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     let tenants: Vec<TestCgroup> = tenants.collect();
     let guests = pods.child("guests");
     let directory = tempfile::tempdir().unwrap();
-    let goes_on = directory.path().join("goes-on");
-    fs::write(&goes_on, "").unwrap();
+    let keep_running = directory.path().join("goes-on");
+    fs::write(&keep_running, "").unwrap();
     // 1,000 x 0.2 ms and 200 x 0.5 ms per second: 0.3 CPUs.
     let load = |words: String| Load::waiting(&load_binary(), &words);
     let mut stay = load(format!("stay {} 200 1000", pods.directory.display()));
     let mut visit = load(format!(
         "visit {} {VISITS} 500 {}",
         guests.directory.display(),
-        goes_on.display()
+        keep_running.display()
     ));
     let ids = [std::process::id(), visit.pid()].map(|pid| format!("{pid:08x}"));
 
@@ -152,9 +152,9 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     let mut next = |sums: &mut Sums| {
         let line = agent.window();
         sums.add(&line, &ids[0], &ids[1]);
-        let asked = Instant::now();
+        let began = Instant::now();
         let answer = agent.get("/metrics");
-        scrapes.push(asked.elapsed());
+        scrapes.push(began.elapsed());
         let series = parse(&answer.text());
         assert_no_step_back(&last, &series);
         last = series;
@@ -172,7 +172,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     assert!(gone.is_subset(&owners(&agent)), "a tenant has no row");
 
     // All containers end, and the agent notices it.
-    fs::remove_file(&goes_on).unwrap();
+    fs::remove_file(&keep_running).unwrap();
     let visitors = visit.finish();
     let visits = visitors.lines().count();
     gone.extend(visitors.lines().map(|id| id.parse::<u64>().unwrap()));
@@ -180,7 +180,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     drop(tenants);
     let used = pods.cpu_time() - before;
     drop(guests);
-    // On a busy machine that took many windows, whose lines are still to be read.
+    // On a busy machine the end takes many windows, whose lines are still to be read.
     let ended = SystemTime::now();
     let time = |line: &Value| parse_rfc3339(line["time"].as_str().unwrap()).unwrap();
     while time(&next(&mut sums)) < ended {}
@@ -206,11 +206,11 @@ fn containers_that_come_and_go_leave_nothing_behind() {
         resident[0],
         resident[1]
     );
-    // A client or an attempt to ask a runtime may have one at the time of a window. What stays open
-    // is in every window.
+    // A client or a query of a runtime may have a descriptor open at the time of a window. A leaked
+    // one is in every window.
     let descriptors = [second, third].map(|part| part.iter().map(|it| it.descriptors).min());
     assert!(descriptors[1] <= descriptors[0], "{descriptors:?}");
-    // All visitors were seen, and the total time is that of the kernel. A visitor may have no name
+    // All visitors were seen, and the total time matches the kernel's. A visitor may have no name
     // where lifecycle records were lost, which is counted.
     let named = sums.visitors.len();
     assert!(
@@ -228,14 +228,14 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     assert_within("all rows", sums.all, nearest, 0.1);
 
     // No rows or series of removed containers are left.
-    let left = owners(&agent).intersection(&gone).count();
-    assert_eq!(left, 0, "of {} rows", end["self"]["rows"]);
+    let remaining = owners(&agent).intersection(&gone).count();
+    assert_eq!(remaining, 0, "of {} rows", end["self"]["rows"]);
     let own = |name: &str| end["self"][name].as_u64().unwrap();
     for lost in ["overflowed_charges", "refused_rows_full"] {
         assert_eq!(own(lost), 0, "{lost}");
     }
-    let of_test = |name: &String| ids.iter().any(|id| name.contains(&format!("\"{id}")));
-    assert_eq!(last.keys().find(|name| of_test(name)), None);
+    let is_of_test = |name: &String| ids.iter().any(|id| name.contains(&format!("\"{id}")));
+    assert_eq!(last.keys().find(|name| is_of_test(name)), None);
 }
 
 /// The cgroups with rows in the agent's map.

@@ -182,8 +182,8 @@ fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let beside = ["--", "sleep", "0.3"];
-    for (term, arguments) in [("dumb", &[][..]), ("xterm", &beside)] {
+    let with_command = ["--", "sleep", "0.3"];
+    for (term, arguments) in [("dumb", &[][..]), ("xterm", &with_command)] {
         let Some(text) = written(term, "50", 3, arguments) else {
             return;
         };

@@ -35,7 +35,7 @@ impl TopScreen {
         })
     }
 
-    /// With [`ARGUMENTS`], when it has drawn a window.
+    /// Starts `top` with [`ARGUMENTS`], and waits until it has drawn a window.
     fn running() -> Option<Self> {
         let mut top = Self::start(&ARGUMENTS, &[])?;
         top.until(|top| top.text().contains("every 50ms"));
@@ -94,7 +94,7 @@ impl Drop for TopScreen {
     }
 }
 
-/// In a process group of its own, as a job of a shell.
+/// `pmuscope top` in its own process group, as a job of a shell.
 fn command(terminal: &Terminal, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = pmuscope();
     command.arg("top").args(arguments);
@@ -110,7 +110,7 @@ fn size(cells: u16) -> NonZero<u16> {
 
 const ARGUMENTS: [&str; 4] = ["-I", "50", "-e", "task-clock,page-faults"];
 
-/// Up and down, as a terminal sends them.
+/// The key Down, as a terminal sends it.
 const DOWN: &str = "\u{1b}[B";
 
 /// Keys change the view, messages leave the keys in view, and all of the terminal is used after a
@@ -131,7 +131,7 @@ fn keys_change_the_view() {
     top.press("/no-row-has-this", "has /no-row-has-this in its name");
     assert!(top.last_line().starts_with(" q end"), "{}", top.text());
     top.press("\r", "only /no-row-has-this");
-    // One Esc is only known as such when nothing follows.
+    // Esc is recognised as a key only when nothing follows it.
     top.press("\u{1b}", " of ");
 
     top.terminal.resize(120, 40);
@@ -139,7 +139,7 @@ fn keys_change_the_view() {
     kill_process(top.pid(), Signal::WINCH).unwrap();
     top.until(|top| top.last_line().contains("+ - interval"));
 
-    // Counting starts again: the first of its windows is soon after.
+    // Counting starts again, and the first window comes soon after.
     top.press("bbb", "processes  (starts to count again)");
     top.press(&format!("b{DOWN}"), "Rows by");
     top.press("\u{1b}", "every 100ms");
@@ -149,7 +149,7 @@ fn keys_change_the_view() {
     assert!(top.child.wait().unwrap().success());
 }
 
-/// A key arrives while the terminal tells that its size changed.
+/// A key arrives while the terminal reports a change of its size.
 #[test]
 fn no_key_is_lost_while_the_size_changes() {
     let Some(_machine) = shared_machine() else {

@@ -58,7 +58,7 @@ const CASES: &[(&[&str], i32, &str)] = &[
     ),
 ];
 
-/// As above, for arguments that are checked only if pmuscope has the right to count.
+/// Like [`CASES`], for arguments that are checked only if pmuscope has the right to count.
 const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
     (
         &["stat", "--", "/nowhere/command"],
@@ -132,12 +132,12 @@ fn check(cases: &[(&[&str], i32, &str)]) {
 }
 
 #[test]
-fn wrong_arguments() {
+fn wrong_arguments_are_reported() {
     check(CASES);
 }
 
 #[test]
-fn wrong_arguments_of_counting() {
+fn wrong_arguments_of_counting_are_reported() {
     if let Some(_machine) = shared_machine() {
         check(COUNTING_CASES);
     }
@@ -196,7 +196,7 @@ fn a_kernel_without_bpf_is_reported() {
 }
 
 #[test]
-fn broken_machines() {
+fn broken_machines_are_reported() {
     let Some(_machine) = shared_machine() else {
         return;
     };

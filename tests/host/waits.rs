@@ -31,13 +31,13 @@ fn waits_are_those_of_schedstat() {
         b.load("burst 0 100 900 1500 fifo"),
     ];
     loads.extend((0..8).map(|_| b.load("bursts 0 50 100 200")));
-    let (waits, truth) = Waits::during(|_| run_to_the_ends(&mut loads));
-    let truth = Account::sum(&truth);
-    assert_is_the_kernels(&waits, &[&a, &below, &b], loads.len(), truth);
+    let (waits, from_kernel) = Waits::during(|_| run_to_the_ends(&mut loads));
+    let from_kernel = Account::sum(&from_kernel);
+    assert_is_the_kernels(&waits, &[&a, &below, &b], loads.len(), from_kernel);
 }
 
-/// All threads still exist at the end: what the kernel says of each is known. They stay on their
-/// CPUs, since Linux 6.12 counts waits of sleeping threads that it moves.
+/// All threads still exist at the end, so the kernel's account of each can be read. They stay on
+/// their CPUs, because Linux 6.12 counts waits of sleeping threads that it moves.
 #[test]
 fn waits_of_a_thousand_threads_are_those_of_schedstat() {
     let Some(_machine) = machine() else { return };
@@ -46,19 +46,19 @@ fn waits_of_a_thousand_threads_are_those_of_schedstat() {
     let mut loads =
         [cpus[0], cpus[1 % cpus.len()]].map(|cpu| cgroup.load(&format!("crowd {cpu} 500 1")));
     let before = loads.each_ref().map(|load| Account::of(load.pid()));
-    let (waits, truth) = Waits::during(|_| {
+    let (waits, from_kernel) = Waits::during(|_| {
         loads.iter_mut().for_each(Load::go);
         let after = loads
             .each_ref()
             .map(|load| Account::at_rest(load.pid(), 501));
         Account::sum(&after).since(Account::sum(&before))
     });
-    assert_is_the_kernels(&waits, &[&cgroup], loads.len(), truth);
+    assert_is_the_kernels(&waits, &[&cgroup], loads.len(), from_kernel);
 }
 
 /// A task that another CPU takes from the run queue has waited in both.
 #[test]
-fn waits_go_on_in_another_run_queue() {
+fn waits_continue_in_another_run_queue() {
     let Some(_machine) = machine() else { return };
     let cpus = online_cpus();
     let cgroup = TestCgroup::new("moving");
@@ -70,7 +70,7 @@ fn waits_go_on_in_another_run_queue() {
         .map(|load| Pid::from_raw(load.pid().cast_signed()).unwrap())
         .collect();
     let done = AtomicBool::new(false);
-    let (waits, truth) = Waits::during(|_| {
+    let (waits, from_kernel) = Waits::during(|_| {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut turn = 0;
@@ -78,29 +78,29 @@ fn waits_go_on_in_another_run_queue() {
                     for (n, pid) in pids.iter().enumerate() {
                         let mut one = CpuSet::new();
                         one.set(cpus[(n + turn) % 2] as usize);
-                        // It may have ended.
+                        // The process may have ended.
                         let _ = sched_setaffinity(Some(*pid), &one);
                     }
                     turn += 1;
                     thread::sleep(Duration::from_millis(3));
                 }
             });
-            let truth = run_to_the_ends(&mut loads);
+            let from_kernel = run_to_the_ends(&mut loads);
             done.store(true, Relaxed);
-            truth
+            from_kernel
         })
     });
-    assert_is_the_kernels(&waits, &[&cgroup], loads.len(), Account::sum(&truth));
-    // A run queue that a task leaves is known too.
+    assert_is_the_kernels(&waits, &[&cgroup], loads.len(), Account::sum(&from_kernel));
+    // The run queue that a task left is known too.
     let parts = waits.parts(&cgroup);
     println!("{parts:?}");
     let unseen = parts.get(&CgroupId::OTHER_CPU).copied().unwrap_or(0);
-    // But of threads whose entry that of another one replaced.
+    // The exception is a thread whose entry was replaced by the entry of another thread.
     let count = |event| waits.count(event, &cgroup).unwrap();
     assert!(count("unknown-cpu-waits") > 0 || unseen <= count("cpu-wait") / 1000);
 }
 
-/// Two loops on one CPU wait for each other as long as the other one runs.
+/// Each of two loops on one CPU waits as long as the other one runs.
 #[test]
 fn each_waits_for_the_other() {
     let Some(_machine) = machine() else { return };
@@ -108,14 +108,14 @@ fn each_waits_for_the_other() {
     let mut loads = [&a, &b].map(|cgroup| cgroup.load("burn 0 60000"));
     let (waits, ()) = Waits::during(|_| {
         loads.iter_mut().for_each(Load::go);
-        // Until both have had many turns, also beside other load.
+        // Until both have run for many time slices, also beside other load.
         while loads
             .iter()
             .any(|load| Account::of(load.pid()).ran < 300_000_000)
         {
             thread::sleep(Duration::from_millis(20));
         }
-        // Both at once: the other one would run on.
+        // Kill both before reaping either, because the second would run on meanwhile.
         for load in &loads {
             let pid = Pid::from_raw(load.pid().cast_signed()).unwrap();
             kill_process(pid, Signal::KILL).unwrap();
@@ -125,7 +125,7 @@ fn each_waits_for_the_other() {
     for (cgroup, other) in [(&a, &b), (&b, &a)] {
         let parts = waits.parts(cgroup);
         let wait = waits.count("cpu-wait", cgroup).unwrap();
-        // By the clock of the run queue, as the waits. The task-clock stops during each switch.
+        // Both times are by the clock of the run queue. The task-clock stops during each switch.
         let ran = other.cpu_time() + waits.count("stolen-time", other).unwrap();
         println!("waited {wait}: {parts:?}; the other ran {ran}");
         assert_eq!(parts.values().sum::<u64>(), wait);
@@ -151,7 +151,7 @@ fn all_run_queues() -> Option<[u64; 2]> {
     Some(sums)
 }
 
-/// Also of threads that no longer exist.
+/// The waits include those of threads that no longer exist.
 #[test]
 fn the_waits_of_all_rows_are_those_of_all_run_queues() {
     let Some(_machine) = machine() else { return };
@@ -184,11 +184,11 @@ fn the_waits_of_all_rows_are_those_of_all_run_queues() {
     let least = [0, 1].map(|at| before[at] - first_after[at]);
     let most = [0, 1].map(|at| after[at] - first_before[at]);
     println!("waits {waits} of {wait} ns, unknown {unknown}; the kernel: {least:?} to {most:?}");
-    // A wait in two run queues is one, and counts when it ends.
+    // A wait in two run queues is one wait, and counts when it ends.
     let in_progress = 50_000_000;
     assert!(wait + in_progress >= least[0] - least[0] / 1000);
     assert!(wait <= most[0] + most[0] / 1000 + in_progress);
-    // Of waits that the kernel counts, a part of few is unknown.
+    // At most 0.1% of the waits that the kernel counts are missing, and these count as unknown.
     assert!(waits <= most[1] && waits + 1 + least[1] / 1000 >= least[1]);
     assert!(waits + unknown >= least[1]);
 }

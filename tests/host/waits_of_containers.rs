@@ -1,4 +1,4 @@
-//! For whom containers wait: what weights divide, and who is named.
+//! Which containers a container waits for: shares by weight, and the names in findings.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -56,7 +56,7 @@ fn weights_divide_a_cpu_and_its_waits() {
         controlled.adopt(load.pid());
     }
     loads.iter_mut().for_each(Load::go);
-    // The first turns are not divided by weight: one of them begins first.
+    // The first time slices do not follow the weights, because one load starts before the other.
     thread::sleep(Duration::from_millis(100));
     let first = counting.session.pull().unwrap();
     thread::sleep(Duration::from_secs(2));
@@ -80,7 +80,7 @@ fn weights_divide_a_cpu_and_its_waits() {
             .filter(|(pair, _)| pair.waiting == waiting && pair.running == running)
             .map(|(_, nanos)| nanos)
             .sum();
-        // A wait counts when it ends: at both ends of the window one of them is waiting.
+        // A wait counts when it ends, and at either end of the window one of the two is waiting.
         let longest = longest_wait(&delta, waiting);
         println!("waited {behind} ns behind the other, which ran {ran} ns; at most {longest} once");
         assert!(behind.abs_diff(ran) <= ran / 100 + longest);
@@ -128,7 +128,7 @@ impl Container {
         [8, 4, 4, 4, 12].map(digits).join("-")
     }
 
-    /// What it is in a view. Who runs is a container also where rows are processes.
+    /// Its entity in a view. Findings name a container also where rows are processes.
     fn entity(&self, by: By) -> Entity {
         let uid = Self::uid(self.digit).into();
         match by {
@@ -141,16 +141,16 @@ impl Container {
     }
 }
 
-/// Whom the sentence about the waits of a container, or of its process, names in a window; None if
-/// only others, which waited longer, have sentences.
+/// The subject that the finding about the waits of a container, or of its process, names in a
+/// window. None if the findings are all about others, which waited longer.
 fn named(
     counting: &Counting,
     window: &Window,
     by: By,
     (victim, process): (&Container, u32),
 ) -> Option<Option<Subject>> {
-    /// The most sentences about waits.
-    const SENTENCES: usize = 3;
+    /// The most findings about waits.
+    const FINDINGS: usize = 3;
     let view = View {
         by,
         ..View::default()
@@ -163,22 +163,23 @@ fn named(
         Subject::Entity(entity) => *entity == victim.entity(by),
         _ => false,
     };
-    let waits = |finding: &&ReportFinding| matches!(finding.kind, FindingKind::Waits { .. });
-    let all: Vec<&ReportFinding> = report.findings.iter().filter(waits).collect();
+    let is_about_waits =
+        |finding: &&ReportFinding| matches!(finding.kind, FindingKind::Waits { .. });
+    let all: Vec<&ReportFinding> = report.findings.iter().filter(is_about_waits).collect();
     let own = all.iter().find(|finding| {
         matches!(finding.about, FindingSubject::Subject(subject)
             if is_of_victim(&report.subjects[subject as usize]))
     });
     match own {
         Some(finding) => Some(finding.named.clone()),
-        None => (all.len() < SENTENCES).then_some(None),
+        None => (all.len() < FINDINGS).then_some(None),
     }
 }
 
-/// The cgroup that a container waited for most, if these are a quarter of its waits, and these a
-/// hundredth of the window: what the sentence needs. 0: those that are no container, which are one
-/// row unless rows are processes.
-fn most(by: By, waits: &WaitDelta, window: &Window, victim: &TestCgroup) -> Option<u64> {
+/// The cgroup that a container waited for most. None unless this is a quarter of its waits, and its
+/// waits are a hundredth of the window, as a finding requires. 0 stands for all cgroups that are no
+/// containers, which are one row unless rows are processes.
+fn most_awaited(by: By, waits: &WaitDelta, window: &Window, victim: &TestCgroup) -> Option<u64> {
     let pairs = waits
         .pairs
         .iter()
@@ -207,9 +208,9 @@ fn most(by: By, waits: &WaitDelta, window: &Window, victim: &TestCgroup) -> Opti
     is_long.then_some(owner)
 }
 
-/// A loop that disturbs a container in every other window is named in each of them, and nobody is
-/// in the others: by container, pod and process. On a busy machine others may take more of the CPU
-/// than the loop: then it must not be named.
+/// A loop disturbs a container in every other window. The loop is named in these windows, and
+/// nobody is named in the others, with rows by container, pod and process. Where others take more
+/// of the CPU than the loop, it must not be named.
 #[test]
 fn who_disturbs_a_container_is_named() {
     const EPISODES: usize = 200;
@@ -232,7 +233,7 @@ fn who_disturbs_a_container_is_named() {
         } else {
             stop(&loads[1]);
         }
-        // The wait that the change ends is of the window before.
+        // The wait that the change ends counts before this window.
         thread::sleep(Duration::from_millis(5));
         let first = counting.session.pull().unwrap();
         thread::sleep(Duration::from_millis(30));
@@ -241,17 +242,17 @@ fn who_disturbs_a_container_is_named() {
         let waits = waits(&first, &last);
         for (by, loudest, nobody) in &mut counts {
             let by = *by;
-            let most = most(by, &waits, &window, &victim.cgroup);
-            let is_loudest = most == Some(loud.cgroup.id.0);
+            let expected = most_awaited(by, &waits, &window, &victim.cgroup);
+            let is_loudest = expected == Some(loud.cgroup.id.0);
             *loudest += usize::from(is_loudest);
-            *nobody += usize::from(most.is_none());
-            let Some(found) = named(&counting, &window, by, (&victim, loads[0].pid())) else {
+            *nobody += usize::from(expected.is_none());
+            let Some(subject) = named(&counting, &window, by, (&victim, loads[0].pid())) else {
                 continue;
             };
-            let is_named = found == Some(Subject::Entity(loud.entity(by)));
-            let is_right = is_named == is_loudest && found.is_some() == most.is_some();
+            let is_named = subject == Some(Subject::Entity(loud.entity(by)));
+            let is_right = is_named == is_loudest && subject.is_some() == expected.is_some();
             if !is_right || is_named && !is_loud {
-                wrong.push((episode, by, is_loud, most, found));
+                wrong.push((episode, by, is_loud, expected, subject));
             }
         }
     }

@@ -10,7 +10,7 @@ use test_harness::{
 };
 
 #[test]
-fn a_container_has_the_time_of_its_cpu_stat() {
+fn container_cpu_time_matches_cpu_stat() {
     let Some(_machine) = machine() else { return };
     let agent = Agent::start();
     let id = container_id(1);
@@ -35,9 +35,9 @@ fn a_container_has_the_time_of_its_cpu_stat() {
     let nanos = |seconds| u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap();
     let counted = nanos(raw);
     let missed = nanos(series["pmuscope_self_estimated_seconds_total"]);
-    let truth = container.cpu_time();
+    let charged = container.cpu_time();
     let taken = taken_time() - taken;
-    let nearest = counted.clamp(truth.saturating_sub(missed), truth + taken + missed);
+    let nearest = counted.clamp(charged.saturating_sub(missed), charged + taken + missed);
     assert_within("task-clock", counted, nearest, 1.0);
 }
 
@@ -62,7 +62,7 @@ fn time_of_others(own: &TestCgroup) -> u64 {
 
 /// The limit on series folds small containers into the row `other`, and no count is lost by that.
 #[test]
-fn the_smallest_are_one_row_where_there_are_too_many() {
+fn the_smallest_containers_are_folded_at_the_series_limit() {
     let Some(_machine) = machine() else { return };
     let mut agent = Agent::start();
     let pods = TestCgroup::new("agent");
@@ -95,13 +95,15 @@ fn the_smallest_are_one_row_where_there_are_too_many() {
         rows.map(|(_, value)| value).sum()
     };
     assert_eq!(find(&before, &[time, "kind=\"other\"", clock]), None);
-    let most = own(&before, "series") - 160.0;
+    let max_series = own(&before, "series") - 160.0;
     let others = time_of_others(&pods);
-    agent.reload(&format!("interval = \"200ms\"\n[series]\nmax = {most}\n"));
+    agent.reload(&format!(
+        "interval = \"200ms\"\n[series]\nmax = {max_series}\n"
+    ));
     work();
     agent.next_window();
     let folded = agent.series();
-    assert!(own(&folded, "series") <= most);
+    assert!(own(&folded, "series") <= max_series);
     assert!(own(&folded, "folded_containers") >= 4.0);
     let other = find(&folded, &[time, "kind=\"other\"", clock]).unwrap();
     assert!(other > 0.0);
@@ -116,10 +118,10 @@ fn the_smallest_are_one_row_where_there_are_too_many() {
     assert_no_step_back(&folded, &after);
     assert_eq!(own(&after, "folded_containers"), 0.0);
     assert!(find(&after, &[time, "kind=\"other\"", clock]).unwrap() >= other);
-    let truth: u64 = containers.iter().map(TestCgroup::cpu_time).sum();
-    let [counted, truth, others] = [sum(&after), truth as f64 / 1e9, others as f64 / 1e9];
-    println!("counted {counted}, truth {truth}, others used {others} meanwhile");
+    let charged: u64 = containers.iter().map(TestCgroup::cpu_time).sum();
+    let [counted, charged, others] = [sum(&after), charged as f64 / 1e9, others as f64 / 1e9];
+    println!("counted {counted}, charged {charged}, others used {others} meanwhile");
     // Containers of other tests may be in the folded row, so only the sum is checked here. Other
     // tests check each row.
-    assert!(counted > 0.9 * truth && counted < 1.1 * (truth + others));
+    assert!(counted > 0.9 * charged && counted < 1.1 * (charged + others));
 }

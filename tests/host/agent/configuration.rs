@@ -105,7 +105,7 @@ fn a_second_agent_with_the_same_state_is_refused() {
 }
 
 #[test]
-fn a_second_agent_is_refused_by_the_first_ones_pid() {
+fn a_refused_second_agent_names_the_first_ones_pid() {
     let Some(_machine) = shared_machine() else {
         return;
     };

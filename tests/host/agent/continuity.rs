@@ -16,7 +16,7 @@ fn used(series: &Series, id: &str) -> Option<f64> {
 }
 
 #[test]
-fn totals_go_on_over_a_reload_and_a_time_off() {
+fn totals_continue_across_a_reload_and_an_off_period() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -36,8 +36,8 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
     work();
     agent.next_window();
     let mut reloaded = agent.series();
-    // The first switch that this kernel hides divides the slice of the work by time, and so the
-    // faults of that slice. At most one such switch is missed here.
+    // The first switch that the kernel hides splits the slice of the work, and its faults, by time.
+    // At most one such switch is missed here, so the work is repeated once.
     let missed = |series| find(series, &["pmuscope_self_missed_switches_total"]).unwrap();
     if missed(&reloaded) > missed(&first) {
         work();
@@ -67,12 +67,12 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
         let label = found.unwrap().split_once("group=\"").unwrap().1;
         label.split_once('"').unwrap().0.to_owned()
     };
-    let of_clock = group(&reloaded, "task-clock");
-    assert_ne!(group(&first, "task-clock"), of_clock);
-    assert_eq!(group(&reloaded, "minor-faults"), of_clock);
-    let of_group = format!("group=\"{of_clock}\"");
+    let clock_group = group(&reloaded, "task-clock");
+    assert_ne!(group(&first, "task-clock"), clock_group);
+    assert_eq!(group(&reloaded, "minor-faults"), clock_group);
+    let group_label = format!("group=\"{clock_group}\"");
     let time = |family: &str, event: &str| {
-        let found = find(&reloaded, &[family, &name, &of_group, event]);
+        let found = find(&reloaded, &[family, &name, &group_label, event]);
         found.unwrap_or_else(|| panic!("no {family} in {reloaded:?}"))
     };
     let raw = time("pmuscope_events_seconds_total{", "event=\"task-clock\"");
@@ -90,8 +90,7 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
     agent.reload(labelled);
     agent.next_window();
     let labels = agent.series();
-    // The label shows a newline as `
-    // `, which Rust's formatting makes, and the format escapes the backslash.
+    // The agent writes a newline as `\n`, and the exposition format escapes that backslash.
     let label = r#"cluster="a \"b\"\\n\\😀""#;
     assert!(labels.keys().all(|name| name.contains(label)), "{labels:?}");
     agent.reload("interval = \"150ms\"\n[count]\nevents = [\"task-clock,minor-faults\"]\n");
@@ -130,7 +129,7 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
 }
 
 #[test]
-fn a_reload_that_is_wrong_changes_nothing() {
+fn an_invalid_reload_changes_nothing() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -77,7 +77,7 @@ fn lines_that_cannot_be_written_are_counted() {
 /// A named pipe without a reader, or with a reader that stops, delays nothing. Windows are counted
 /// and served, lost lines are counted, the exit is prompt, and a reader gets whole lines only.
 #[test]
-fn a_pipe_without_a_reader_holds_nothing_up() {
+fn a_pipe_without_a_reader_delays_nothing() {
     let Some(_machine) = shared_machine() else {
         return;
     };

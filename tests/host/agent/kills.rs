@@ -17,8 +17,8 @@ use test_harness::{
 
 use crate::{bpffs::Bpffs, pins::program_id};
 
-/// Whether the test has made enough kills. `PMUSCOPE_KILLS` sets their number. Without it the test
-/// stops after `KILLS`, or after 15 s and 10 kills.
+/// Returns the check whether the test has made enough kills. `PMUSCOPE_KILLS` sets their number.
+/// Without it the test stops after `KILLS`, or after 15 s and 10 kills.
 fn enough() -> Box<dyn Fn(u32) -> bool> {
     const KILLS: u32 = 100;
     match env::var("PMUSCOPE_KILLS") {
@@ -56,7 +56,7 @@ impl RandomDelays {
 }
 
 #[test]
-fn counters_never_step_back_whenever_it_is_killed() {
+fn counters_never_decrease_across_kills() {
     let Some(_machine) = machine() else { return };
     let mut seen = BTreeSet::new();
     let bpffs = Bpffs::mount();
@@ -86,7 +86,7 @@ fn counters_never_step_back_whenever_it_is_killed() {
     let mut last = agent.wait_until(|series| used(series).is_some());
     let enough = enough();
     let mut delays = RandomDelays(0x9e37_79b9_7f4a_7c15);
-    let (mut kills, mut unready) = (0, 0);
+    let (mut kills, mut during_start) = (0, 0);
     while !enough(kills) {
         seen.extend(programs(agent.pid()));
         if kills % 3 == 2 {
@@ -95,7 +95,7 @@ fn counters_never_step_back_whenever_it_is_killed() {
             agent.ended();
             agent = Agent::spawn(&options, |_| {});
             thread::sleep(delays.next(400));
-            unready += 1;
+            during_start += 1;
         } else {
             thread::sleep(delays.next(60));
         }
@@ -108,7 +108,7 @@ fn counters_never_step_back_whenever_it_is_killed() {
         assert_no_step_back(&last, &now);
         last = now;
     }
-    println!("{kills} kills, {unready} of starts that came before");
+    println!("{kills} kills, {during_start} of them during or soon after a start");
     let least = container.cpu_time();
     agent.next_window();
     let series = agent.series();

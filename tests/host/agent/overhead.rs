@@ -22,7 +22,7 @@ fn counted(series: &Series, id: &str, event: &str) -> Option<f64> {
 /// and the metrics, and continues with the minimum. Without the budget it counts everything again,
 /// and totals continue.
 #[test]
-fn an_impossible_limit_is_reported_and_the_least_is_counted() {
+fn an_impossible_limit_is_reported_and_the_minimum_is_counted() {
     let Some(_machine) = machine() else { return };
     let options = AgentOptions {
         config: "interval = \"100ms\"\nmax_overhead = \"0.001%\"\n",
@@ -69,7 +69,7 @@ fn an_impossible_limit_is_reported_and_the_least_is_counted() {
     assert_eq!(lines as f64, changes, "{log}");
     assert!(log.contains("windows 8 times as long"), "{log}");
 
-    // The series is absent, and not zero.
+    // Series of events that are no longer counted are absent, not zero.
     work();
     agent.next_window();
     let least = agent.series();
@@ -96,7 +96,7 @@ fn an_impossible_limit_is_reported_and_the_least_is_counted() {
 
 /// A sufficient budget reduces nothing.
 #[test]
-fn nothing_is_given_up_within_the_budget() {
+fn nothing_is_reduced_within_the_budget() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -16,7 +16,7 @@ use test_harness::{
 };
 
 #[test]
-fn a_signal_ends_it_well() {
+fn sigterm_and_sigint_end_the_agent_cleanly() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -29,9 +29,9 @@ fn a_signal_ends_it_well() {
     }
 }
 
-/// A reload waits for its file for ever: a pipe that nobody writes.
+/// The reload hangs because its configuration file is a pipe without a writer.
 #[test]
-fn a_signal_ends_it_where_its_loop_hangs() {
+fn sigterm_ends_the_agent_while_its_loop_hangs() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -43,14 +43,14 @@ fn a_signal_ends_it_where_its_loop_hangs() {
     agent.signal(Signal::HUP);
     agent.wait_for_notification("RELOADING=1");
     agent.signal(Signal::TERM);
-    // Not by the signal, and not after an orderly end.
+    // The agent exits with an error: the signal does not kill it, and there is no orderly end.
     assert_eq!(agent.ended().code(), Some(1));
 }
 
 /// Each SIGHUP makes the agent read its configuration again. The signals also arrive while the
 /// kernel verifies a program for the agent.
 #[test]
-fn counting_goes_on_in_a_stream_of_hangups() {
+fn counting_continues_under_repeated_sighups() {
     const RELOADS: usize = 12;
     let Some(_machine) = shared_machine() else {
         return;
@@ -60,9 +60,9 @@ fn counting_goes_on_in_a_stream_of_hangups() {
     let pid = Pid::from_raw(agent.pid().cast_signed()).unwrap();
     thread::scope(|scope| {
         // Dropped at the end of this block, also on a panic, which ends the thread below.
-        let (_goes_on, ends) = channel::<()>();
+        let (_sender, stopped) = channel::<()>();
         scope.spawn(move || {
-            while ends.try_recv() == Err(TryRecvError::Empty) {
+            while stopped.try_recv() == Err(TryRecvError::Empty) {
                 kill_process(pid, Signal::HUP).unwrap();
                 // The agent blocks when nothing receives its notifications.
                 while recv(&manager, &mut [0; 64], RecvFlags::DONTWAIT).is_ok() {}
@@ -73,10 +73,11 @@ fn counting_goes_on_in_a_stream_of_hangups() {
         for (at, name) in names.take(RELOADS).enumerate() {
             let config = format!("interval = \"50ms\"\n[count]\nevents = [\"{name}\"]\n");
             agent.configure(&config);
-            // The start has made the first session.
-            let began = (at + 2) as f64;
+            // The start has opened the first session.
+            let sessions = (at + 2) as f64;
             let series = agent.wait_until(|series| {
-                own(series, "sessions_total") >= began || own(series, "refused_reloads_total") > 0.0
+                own(series, "sessions_total") >= sessions
+                    || own(series, "refused_reloads_total") > 0.0
             });
             assert_eq!(
                 own(&series, "refused_reloads_total"),

@@ -62,12 +62,12 @@ fn a_scrape_has_the_format_that_it_asks_for() {
     text.write_all(&plain.body).unwrap();
     drop(text);
     let checked = promtool.wait_with_output().unwrap();
-    let request = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert!(checked.status.success(), "{request}");
+    let findings = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{findings}");
 }
 
 #[test]
-fn a_wrong_request_has_the_answer_of_its_mistake() {
+fn an_invalid_request_gets_its_status_code() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -138,14 +138,14 @@ fn a_hundred_scrapes_at_once() {
 
 /// Clients that connect and send nothing or half a request, or do not read the response.
 #[test]
-fn slow_clients_hold_nothing_up() {
+fn slow_clients_delay_no_others() {
     let Some(_machine) = shared_machine() else {
         return;
     };
     let agent = Agent::start();
     agent.next_window();
     let mut slow = Vec::new();
-    // The last one has sent nothing: answers to others may end so that there is memory.
+    // The last client sends nothing, so it has no response that the agent may cut to save memory.
     for at in 0..601 {
         let mut stream = TcpStream::connect(agent.address).unwrap();
         let request: &[u8] = match at % 3 {
@@ -194,7 +194,7 @@ fn unsent(port: u16) -> u64 {
 /// In each window some clients do not read the response and some read it slowly. Neither the agent
 /// nor the kernel buffers many responses for them, and other clients get theirs.
 #[test]
-fn answers_that_nobody_takes_hold_little_memory() {
+fn unread_responses_hold_little_memory() {
     const MAX_BYTES: u64 = 16 << 20;
     let Some(_machine) = shared_machine() else {
         return;
@@ -217,7 +217,7 @@ fn answers_that_nobody_takes_hold_little_memory() {
     };
     let before = resident();
     let mut clients = Vec::new();
-    let mut most = 0;
+    let mut max_unsent = 0;
     for window in 0..15 {
         agent.next_window();
         for at in 0..30 {
@@ -235,12 +235,12 @@ fn answers_that_nobody_takes_hold_little_memory() {
             let _ = client.read(&mut [0; 16]);
         }
         assert_eq!(agent.get("/metrics").status, 200);
-        most = most.max(unsent(agent.address.port()));
+        max_unsent = max_unsent.max(unsent(agent.address.port()));
     }
-    let more = resident().saturating_sub(before);
-    println!("{most} bytes in send queues, {more} more in the agent");
-    assert!(most > 0 && most <= MAX_BYTES, "{most}");
-    assert!(more <= 2 * MAX_BYTES, "{more}");
+    let growth = resident().saturating_sub(before);
+    println!("{max_unsent} bytes in send queues, {growth} more in the agent");
+    assert!(max_unsent > 0 && max_unsent <= MAX_BYTES, "{max_unsent}");
+    assert!(growth <= 2 * MAX_BYTES, "{growth}");
     let closed = ["pmuscope_self_agent_closed_connections_total"];
     assert!(find(&agent.series(), &closed).unwrap() > 0.0);
 }

@@ -31,7 +31,7 @@ fn used(series: &Series, id: &str) -> f64 {
 }
 
 #[test]
-fn totals_go_on_after_a_kill() {
+fn totals_continue_after_a_kill() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -68,7 +68,7 @@ fn totals_go_on_after_a_kill() {
     assert_eq!(self_metric(&agent, "handovers_total"), 3.0);
     agent.signal(Signal::TERM);
     agent.ended();
-    assert!(bpffs.is_empty(), "told to end, it leaves nothing");
+    assert!(bpffs.is_empty(), "an orderly end removes the pins");
 
     // Only the saved totals are left, so work without an agent is not counted.
     work();
@@ -81,9 +81,9 @@ fn totals_go_on_after_a_kill() {
 }
 
 /// The last saved totals are older than the last exported ones. A new session does not continue
-/// from them.
+/// from the saved ones.
 #[test]
-fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
+fn nothing_is_counted_twice_after_failed_saves() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -110,7 +110,7 @@ fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
     agent.next_window();
     agent.next_window();
     let before = agent.series();
-    // The same events in a new session.
+    // Off and on again: a new session with the same events.
     fs::write(agent.run_file("off"), "").unwrap();
     agent.wait_until(|series| find(series, &["pmuscope_self_agent_off"]) == Some(1.0));
     fs::remove_file(agent.run_file("off")).unwrap();
@@ -125,7 +125,7 @@ fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
 
 /// The folded row continues too, with the counts of containers that have ended.
 #[test]
-fn the_folded_row_goes_on_after_a_kill() {
+fn the_folded_row_continues_after_a_kill() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -174,7 +174,7 @@ fn self_metric(agent: &Agent, name: &str) -> f64 {
 }
 
 #[test]
-fn pins_are_kept_where_that_is_asked_for_and_unpin_removes_them() {
+fn keep_pins_leaves_the_pins_and_unpin_removes_them() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -217,7 +217,7 @@ fn pins_are_kept_where_that_is_asked_for_and_unpin_removes_them() {
 
 /// Without a place for pins or a place for the state the agent counts anyway, and logs both.
 #[test]
-fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
+fn the_agent_counts_without_a_bpffs_or_a_state_directory() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -259,7 +259,7 @@ fn saver(agent: &Agent) -> Option<Pid> {
 /// totals, and such a process cannot be killed. Windows continue, the agent can exit, and totals
 /// are saved when the file system responds again.
 #[test]
-fn a_disk_that_does_not_answer_holds_nothing_up() {
+fn a_hanging_disk_delays_nothing() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -302,7 +302,7 @@ fn a_disk_that_does_not_answer_holds_nothing_up() {
 /// A disk becomes full and later has space again. Counting continues, each change is logged once,
 /// and totals saved before a kill are continued.
 #[test]
-fn a_full_disk_costs_what_came_after_the_last_save() {
+fn a_kill_on_a_full_disk_keeps_the_saved_totals() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -10,7 +10,7 @@ use test_harness::{
 use crate::{hidden::exits_can_be_watched, nobody::Programs};
 
 /// `CAP_IPC_LOCK`, `CAP_PERFMON` and `CAP_BPF` of `linux/capability.h`.
-const KEPT: u64 = 1 << 14 | 1 << 38 | 1 << 39;
+const NEEDED: u64 = 1 << 14 | 1 << 38 | 1 << 39;
 
 /// The number of threads that communicate with others: they serve `/metrics`, write lines of JSON,
 /// and push to a collector.
@@ -19,18 +19,18 @@ const UNPRIVILEGED_THREADS: usize = 3;
 /// The capability sets of every thread: permitted, effective, inheritable, ambient.
 fn capabilities(agent: &Agent) -> Vec<[u64; 4]> {
     let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
-    let of = |task: std::io::Result<fs::DirEntry>| {
+    let sets = |task: std::io::Result<fs::DirEntry>| {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         ["CapPrm", "CapEff", "CapInh", "CapAmb"].map(|name| {
             let line = status.lines().find(|line| line.starts_with(name)).unwrap();
             u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
         })
     };
-    tasks.map(of).collect()
+    tasks.map(sets).collect()
 }
 
 #[test]
-fn it_keeps_what_counting_needs() {
+fn the_agent_keeps_only_the_capabilities_that_counting_needs() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -43,19 +43,19 @@ fn it_keeps_what_counting_needs() {
     let all = capabilities(&agent);
     assert!(all.len() >= 2, "the server has a thread of its own");
     // Threads that query container runtimes have no capabilities.
-    let has_only_kept = |[permitted, effective, more @ ..]: &[u64; 4]| {
-        permitted & !KEPT == 0 && effective == permitted && *more == [0, 0]
+    let has_only_needed = |[permitted, effective, rest @ ..]: &[u64; 4]| {
+        permitted & !NEEDED == 0 && effective == permitted && *rest == [0, 0]
     };
-    assert!(all.iter().all(has_only_kept), "{all:x?}");
-    assert!(all.contains(&[KEPT, KEPT, 0, 0]), "{all:x?}");
-    // Only the main thread counts.
+    assert!(all.iter().all(has_only_needed), "{all:x?}");
+    assert!(all.contains(&[NEEDED, NEEDED, 0, 0]), "{all:x?}");
+    // Only the main thread counts, so only it keeps capabilities.
     let without = all.iter().filter(|sets| **sets == [0; 4]).count();
     assert!(without >= UNPRIVILEGED_THREADS, "{all:x?}");
     assert_eq!(without, all.len() - 1, "{all:x?}");
 }
 
 #[test]
-fn it_keeps_nothing_where_that_is_asked_for() {
+fn drop_all_drops_all_capabilities() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -148,10 +148,10 @@ fn two_capabilities_suffice() {
         .stderr(fs::File::create(directory.path().join("log")).unwrap());
     let become_nobody = || {
         let two = CapabilitySet::BPF | CapabilitySet::PERFMON;
-        let sets = |more| CapabilitySets {
-            effective: two | more,
-            permitted: two | more,
-            inheritable: two | more,
+        let sets = |extra| CapabilitySets {
+            effective: two | extra,
+            permitted: two | extra,
+            inheritable: two | extra,
         };
         // The permitted set survives the change of the user, and is then reduced to the two.
         rustix::thread::set_keep_capabilities(true)?;

@@ -22,13 +22,13 @@ fn config(events: &str, bpffs: &Bpffs, state: &Path) -> String {
     )
 }
 
-/// Estimate of a container's faults, and the number of samples that it is made from.
+/// Estimate of a container's faults, and the number of samples behind it.
 fn sampled(series: &Series, id: &str) -> Option<(f64, f64)> {
     let name = format!("name=\"{id}\"");
-    let of = |family: &str| find(series, &[family, &name]);
+    let value = |family: &str| find(series, &[family, &name]);
     Some((
-        of("pmuscope_sampled_page_faults_estimated_total{")?,
-        of("pmuscope_sampled_page_faults_samples_total{")?,
+        value("pmuscope_sampled_page_faults_estimated_total{")?,
+        value("pmuscope_sampled_page_faults_samples_total{")?,
     ))
 }
 
@@ -41,7 +41,7 @@ fn counted(series: &Series, id: &str) -> f64 {
 /// Totals of samples continue in a new session, after a time off and after a kill. They are close
 /// to the exact counts.
 #[test]
-fn totals_of_samples_go_on() {
+fn totals_of_samples_continue() {
     const PROCESSES: u32 = 20;
     const PAGES: u32 = 100;
     let Some(_machine) = machine() else { return };
@@ -86,16 +86,16 @@ fn totals_of_samples_go_on() {
         let now = agent.series();
         assert_no_step_back(&before, &now);
         let (estimated, samples) = sampled(&now, &id).unwrap();
-        let truth = counted(&now, &id);
-        println!("step {step}: {estimated} by {samples} samples, {truth} counted");
+        let exact = counted(&now, &id);
+        println!("step {step}: {estimated} by {samples} samples, {exact} counted");
         assert!(
-            (estimated / truth - 1.0).abs() < 0.1,
-            "{estimated}, {truth}"
+            (estimated / exact - 1.0).abs() < 0.1,
+            "{estimated}, {exact}"
         );
         // Each fault is one sample. The estimate is scaled by the counts of the whole CPU.
-        assert!(samples > last.1 && samples <= truth, "{samples}, {truth}");
-        let more = estimated - last.0;
-        assert!(more >= 0.9 * f64::from(PROCESSES * PAGES), "{more}");
+        assert!(samples > last.1 && samples <= exact, "{samples}, {exact}");
+        let gained = estimated - last.0;
+        assert!(gained >= 0.9 * f64::from(PROCESSES * PAGES), "{gained}");
         before = now;
     }
     assert_eq!(own(&before, "failures_total"), 0.0);
@@ -111,7 +111,7 @@ fn totals_of_samples_go_on() {
 
 /// Sampling is reduced last, and returns when the budget allows it.
 #[test]
-fn samples_are_given_up_last() {
+fn sampling_is_reduced_last() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -86,7 +86,7 @@ fn counters_keep_their_start() {
 
 /// In a time namespace, `CLOCK_MONOTONIC` of the agent differs from the clock of the BPF programs.
 #[test]
-fn a_time_namespace_changes_no_time() {
+fn timestamps_are_right_in_a_time_namespace() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -104,10 +104,10 @@ fn a_time_namespace_changes_no_time() {
             format!("http://{}", collector.address),
         )
         .stdin(Stdio::null());
-    let can = std::process::Command::new("unshare")
+    let unshared = std::process::Command::new("unshare")
         .args(["--time", "--monotonic", "100000", "--fork", "true"])
         .status();
-    if !can.is_ok_and(|status| status.success()) {
+    if !unshared.is_ok_and(|status| status.success()) {
         println!("skipped: this process may not make time namespaces");
         return;
     }

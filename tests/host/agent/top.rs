@@ -54,11 +54,11 @@ impl Pong {
     }
 
     /// Sends bytes until the process replaces the one of the other container.
-    fn until_gone(&mut self, agent: &Agent, of_other: &str) -> Series {
+    fn until_gone(&mut self, agent: &Agent, other_id: &str) -> Series {
         loop {
             self.answer(500);
             let series = agent.wait_until(|_| true);
-            if switches(&series, of_other).is_none() {
+            if switches(&series, other_id).is_none() {
                 return series;
             }
         }
@@ -92,11 +92,11 @@ fn shown(series: &Series) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Two processes replace each other among those shown. No total decreases or is counted twice:
-/// while a process is not shown, over a new session, and after a kill. Each total has all counts of
-/// its process.
+/// Two processes replace each other among those shown. No total decreases or is counted twice while
+/// a process is not shown, in a new session, or after a kill. Each total has all counts of its
+/// process.
 #[test]
-fn a_process_that_leaves_and_comes_back_goes_on() {
+fn totals_of_a_process_continue_when_it_is_shown_again() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -119,10 +119,10 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
     let cgroups = ids
         .each_ref()
         .map(|id| pods.child(&format!("docker-{id}.scope")));
-    // The process that sends is switched in as often, so it is always one of the two that are
-    // shown.
+    // This process, which sends the bytes, is switched in as often as the other two together, so it
+    // is always one of the two that are shown.
     let [mut one, mut other] = cgroups.each_ref().map(Pong::start);
-    let [id, of_other] = &ids;
+    let [id, other_id] = &ids;
 
     let (mut series, mut last) = one.until_shown(&agent, id);
     for round in 0..3 {
@@ -130,7 +130,7 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
         // A process that is not shown is still counted.
         one.answer(20);
         assert_no_step_back(&series, &gone);
-        let (_, of_other_then) = other.until_shown(&agent, of_other);
+        let (_, other_before) = other.until_shown(&agent, other_id);
         match round {
             // A new session in round 1, a new agent in round 2.
             1 => agent.reload(&config("context-switches,page-faults")),
@@ -160,10 +160,13 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
         let name = format!("kind=\"container\",name=\"{id}\"");
         let events = "event=\"context-switches\"";
         let family = "pmuscope_events_estimated_total{";
-        let of_container = find(&now, &[family, &name, events]).unwrap();
-        assert!(of_container >= switches - last, "{of_container}");
-        let (_, of_other_now) = other.until_shown(&agent, of_other);
-        assert!(of_other_now >= of_other_then);
+        let container_switches = find(&now, &[family, &name, events]).unwrap();
+        assert!(
+            container_switches >= switches - last,
+            "{container_switches}"
+        );
+        let (_, other_after) = other.until_shown(&agent, other_id);
+        assert!(other_after >= other_before);
         (series, last) = one.until_shown(&agent, id);
         assert!(last >= switches);
     }
@@ -193,7 +196,7 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
 
 /// By default no processes are shown, and no row is by process.
 #[test]
-fn without_it_there_are_no_processes() {
+fn no_processes_are_shown_by_default() {
     let Some(_machine) = shared_machine() else {
         return;
     };

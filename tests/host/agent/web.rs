@@ -67,7 +67,7 @@ fn password(password: &str) -> String {
 }
 
 #[test]
-fn metrics_are_for_who_has_certificate_and_password() {
+fn metrics_need_a_certificate_and_a_password() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -225,8 +225,8 @@ fn guesses_delay_no_verified_user() {
 
 /// The header for a user and a password.
 fn basic(user: &str, password: &str) -> String {
-    let both = BASE64_STANDARD.encode(format!("{user}:{password}"));
-    format!("Authorization: Basic {both}\r\n")
+    let credentials = BASE64_STANDARD.encode(format!("{user}:{password}"));
+    format!("Authorization: Basic {credentials}\r\n")
 }
 
 /// The status of the response to a GET from 127.0.1.`last`.
@@ -240,7 +240,7 @@ fn status_from(server: SocketAddr, last: u8, path: &str, headers: &str) -> u16 {
 }
 
 #[test]
-fn a_file_that_is_wrong_ends_the_start() {
+fn an_invalid_web_config_fails_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("web.yml");
     fs::write(

@@ -81,7 +81,7 @@ impl Node {
         (status.state >= 2).then_some(status.exit_code)
     }
 
-    /// The lines of its log.
+    /// The lines of the container's log.
     fn log(&self) -> Vec<String> {
         let log = self.containerd.below("logs/pmuscope.log");
         let text = fs::read_to_string(log).unwrap_or_default();
@@ -136,13 +136,13 @@ fn cgroup(pod: &Pod, id: &str) -> PathBuf {
 /// A field of /proc/PID/status for each thread.
 fn status(pid: &str, name: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let of = |task: std::io::Result<fs::DirEntry>| {
+    let field = |task: std::io::Result<fs::DirEntry>| {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         let mut lines = status.lines().filter_map(|line| line.split_once(":\t"));
         let (_, value) = lines.find(|(key, _)| *key == name).unwrap();
         value.trim().to_owned()
     };
-    tasks.map(of).collect()
+    tasks.map(field).collect()
 }
 
 /// The capability set with these names, numbered as in `linux/capability.h`.
@@ -172,7 +172,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     let (pod, id) = node.run(config);
     node.await_ready(&id);
 
-    // The CPU time that it shows for another container is what the kernel charged to that one.
+    // The agent shows the CPU time that the kernel charged to another container.
     let counted = |series: &Series| {
         let parts = [
             "pmuscope_events_estimated_seconds_total{",
@@ -185,7 +185,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     };
     let cgroup_of_busy = cgroup(&shop, &busy);
     let used = || cpu_time(&cgroup_of_busy).unwrap() as f64 / 1e9;
-    let named = loop {
+    let counted_before = loop {
         // The names appear later than the counts.
         if let Some(counted) = counted(&node.series()) {
             break counted;
@@ -196,15 +196,15 @@ fn the_image_counts_with_the_rights_of_the_chart() {
         thread::yield_now();
     }
     let after = used();
-    let grown = counted(&node.series()).unwrap();
+    let counted_after = counted(&node.series()).unwrap();
     assert!(
-        grown - named >= (after - before) * 0.99,
-        "counted {named} to {grown}, the kernel {before} to {after}"
+        counted_after - counted_before >= (after - before) * 0.99,
+        "counted {counted_before} to {counted_after}, the kernel {before} to {after}"
     );
     let most = used() + (taken_time() - taken) as f64 / 1e9;
     assert!(
-        grown <= most * 1.01,
-        "counted {grown}, the kernel at most {most}"
+        counted_after <= most * 1.01,
+        "counted {counted_after}, the kernel at most {most}"
     );
 
     // The process has the capabilities of the chart and a seccomp filter, and no thread has more.
@@ -217,18 +217,18 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     let ([pid], [saver]) = (&agents[..], &savers[..]) else {
         panic!("{procs}");
     };
-    let given = capability_set(&node.chart.capabilities());
+    let granted = capability_set(&node.chart.capabilities());
     let sets = |name| -> Vec<u64> {
         let sets = status(pid, name).into_iter();
         sets.map(|set| u64::from_str_radix(&set, 16).unwrap())
             .collect()
     };
-    assert!(sets("CapBnd").iter().all(|set| *set == given));
-    assert_eq!(sets("CapEff")[0], given);
+    assert!(sets("CapBnd").iter().all(|set| *set == granted));
+    assert_eq!(sets("CapEff")[0], granted);
     // Threads that communicate with others have no capabilities.
     assert!(sets("CapEff").contains(&0), "{:x?}", sets("CapEff"));
-    let of_saver = status(saver, "CapEff");
-    assert!(of_saver.iter().all(|set| set == "0000000000000000"));
+    let saver_sets = status(saver, "CapEff");
+    assert!(saver_sets.iter().all(|set| set == "0000000000000000"));
     for name in ["CapInh", "CapAmb"] {
         assert!(sets(name).iter().all(|set| *set == 0), "{name}");
     }
@@ -240,12 +240,12 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     assert!(root.unwrap().nth(5).unwrap().starts_with("ro"));
 
     // The files that the agent writes on the node.
-    let is_there = |path: &str| {
+    let assert_not_empty = |path: &str| {
         let inside = PathBuf::from(format!("/proc/{pid}/root{path}"));
         assert!(fs::read_dir(&inside).unwrap().next().is_some(), "{path}");
     };
     for path in ["/bpf/pmuscope", "/run/pmuscope/state"] {
-        is_there(path);
+        assert_not_empty(path);
     }
 
     // `doctor` in the pod, with the command of docs/how-to/kubernetes.md.

@@ -123,7 +123,7 @@ impl Chart {
         let volumes = self.pod["volumes"].as_array().unwrap();
         let volume = volumes.iter().find(|it| it["name"] == mount["name"]);
         let volume = volume.unwrap();
-        let (host_path, is_there) = match &volume["hostPath"] {
+        let (host_path, exists) = match &volume["hostPath"] {
             Value::Null => {
                 assert!(volume["configMap"].is_object(), "{volume}");
                 let directory = on_node("/configmap");
@@ -133,7 +133,7 @@ impl Chart {
             }
             path => (on_node(&text(&path["path"])), path["type"] == "Directory"),
         };
-        if !is_there {
+        if !exists {
             fs::create_dir_all(&host_path).unwrap();
         }
         let propagation = match mount["mountPropagation"].as_str() {

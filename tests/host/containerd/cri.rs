@@ -17,8 +17,8 @@ pub(super) struct RunPodSandboxRequest {
     pub(super) config: Option<PodSandboxConfig>,
 }
 
-/// Also the response to `RunPodSandbox` and `CreateContainer`, the request to stop or remove
-/// either, and an image. The id is the only field of each that is needed.
+/// The id of a pod, a container or an image, as the only needed field of several messages: the
+/// responses to `RunPodSandbox` and `CreateContainer`, requests to stop or remove, and an image.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Id {
     #[prost(string, tag = "1")]
@@ -293,7 +293,7 @@ impl Cri {
                 match grpc.unary(request, path.clone(), codec).await {
                     // containerd reports that it has booted shortly before its CRI is available.
                     Err(status) if status.message() == "server is not initialized yet" => {}
-                    answered => return Ok(answered?.into_inner()),
+                    result => return Ok(result?.into_inner()),
                 }
             }
         })

@@ -184,7 +184,7 @@ snapshotter = "native"
         let request = RunPodSandboxRequest {
             config: Some(config.clone()),
         };
-        let made: Id = Cri::connect(&self.socket)
+        let created: Id = Cri::connect(&self.socket)
             .call("RunPodSandbox", &request)
             .unwrap();
         let pod = |sandbox| Pod {
@@ -192,8 +192,8 @@ snapshotter = "native"
             uid: uid.clone(),
             config: config.clone(),
         };
-        self.pods.push(pod(made.id.clone()));
-        pod(made.id)
+        self.pods.push(pod(created.id.clone()));
+        pod(created.id)
     }
 
     /// Starts a container that runs a shell command. Returns its id.
@@ -222,9 +222,9 @@ snapshotter = "native"
             config: Some(config),
             sandbox_config: Some(pod.config.clone()),
         };
-        let made: Id = cri.call("CreateContainer", &request).unwrap();
-        let _: Nothing = cri.call("StartContainer", &made).unwrap();
-        made.id
+        let created: Id = cri.call("CreateContainer", &request).unwrap();
+        let _: Nothing = cri.call("StartContainer", &created).unwrap();
+        created.id
     }
 
     /// Removes a pod and the cgroups that the runtime created for it.

@@ -39,7 +39,7 @@ pub(super) fn write(directory: &Path) -> PathBuf {
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        // The name of the pause container's image.
+        // The pause container also runs this image.
         "config": {"Entrypoint": ["/bin/busybox", "sleep", "1000000"]},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]},
     });

@@ -68,14 +68,14 @@ fn pins_of_others_stay() {
 /// A bpffs is writable for everyone unless it is mounted otherwise. Files that another user puts
 /// there must not lead to the removal of other files.
 #[test]
-fn nothing_is_removed_through_what_somebody_else_made() {
+fn files_of_another_user_lead_to_no_removals() {
     let Some(_machine) = shared_machine() else {
         return;
     };
     let bpffs = Bpffs::mount();
     let victim = tempfile::tempdir().unwrap();
-    let kept = victim.path().join("kept");
-    fs::write(&kept, "").unwrap();
+    let bystander = victim.path().join("bystander");
+    fs::write(&bystander, "").unwrap();
     let nobody = |path: &Path| std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
     let place = bpffs.place();
 
@@ -116,7 +116,7 @@ fn nothing_is_removed_through_what_somebody_else_made() {
     let mut files = bpffs.files();
     files.sort();
     assert_eq!(files, [link, theirs]);
-    assert!(kept.exists());
+    assert!(bystander.exists());
 }
 
 #[test]

@@ -129,10 +129,10 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
     };
     // Usual options, aggressive optimisation, and none.
     for options in [&["-O2"][..], &["-O3", "-flto", "-march=native"], &["-O0"]] {
-        let Some(made) = compile_marks(options) else {
+        let Some(built) = compile_marks(options) else {
             return;
         };
-        let seen = Observation::run(&made.program(), "nested", scan_file(&made.program()));
+        let seen = Observation::run(&built.program(), "nested", scan_file(&built.program()));
         let [a, b] = seen.arrays();
         assert_eq!(
             seen.calls(),
@@ -171,10 +171,10 @@ fn ten_thousand_tags_are_all_seen() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = compile_marks(&["-O2"]) else {
+    let Some(built) = compile_marks(&["-O2"]) else {
         return;
     };
-    let mut seen = Observation::run(&made.program(), "many 10000", scan_file(&made.program()));
+    let mut seen = Observation::run(&built.program(), "many 10000", scan_file(&built.program()));
     assert_eq!((seen.counts().tags, seen.lost()), (10_000, 0));
     let tags = seen.index.tags();
     assert_eq!(tags.len(), 10_000);
@@ -197,10 +197,10 @@ fn records_beyond_the_ring_are_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = compile_marks(&["-O2"]) else {
+    let Some(built) = compile_marks(&["-O2"]) else {
         return;
     };
-    let seen = Observation::run(&made.program(), "many 150000", scan_file(&made.program()));
+    let seen = Observation::run(&built.program(), "many 150000", scan_file(&built.program()));
     let (tags, lost) = (seen.counts().tags, seen.lost());
     println!("{tags} tags, {lost} lost");
     assert!(lost > 0 && tags > 10_000);
@@ -218,13 +218,13 @@ fn many_threads_have_phases_of_their_own() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = compile_marks(&["-O2", "-pthread"]) else {
+    let Some(built) = compile_marks(&["-O2", "-pthread"]) else {
         return;
     };
     let seen = Observation::run(
-        &made.program(),
+        &built.program(),
         "threads 16 200",
-        scan_file(&made.program()),
+        scan_file(&built.program()),
     );
     let counts = seen.counts();
     assert_eq!((counts.starts, counts.stops), (16 * 400, 16 * 400));
@@ -246,10 +246,10 @@ fn a_child_has_its_parents_marks_until_it_executes_a_program() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = compile_marks(&["-O2"]) else {
+    let Some(built) = compile_marks(&["-O2"]) else {
         return;
     };
-    let seen = Observation::run(&made.program(), "forks", scan_file(&made.program()));
+    let seen = Observation::run(&built.program(), "forks", scan_file(&built.program()));
     assert_eq!(seen.counts().unbalanced_stops, 0);
     let phases = seen.index.phases().into_iter();
     let phases: Vec<_> = phases.map(|it| (it.pid == seen.pid, it.item)).collect();
@@ -277,10 +277,10 @@ fn every_name_is_read_or_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = compile_marks(&["-O2"]) else {
+    let Some(built) = compile_marks(&["-O2"]) else {
         return;
     };
-    let seen = Observation::run(&made.program(), "names", scan_file(&made.program()));
+    let seen = Observation::run(&built.program(), "names", scan_file(&built.program()));
     let long = format!("start {}", "x".repeat(127));
     let expected = [
         "start unread",
@@ -300,10 +300,10 @@ fn markers_in_a_library_and_those_of_a_running_process_are_found() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = compile_marks(&["-O2"]) else {
+    let Some(built) = compile_marks(&["-O2"]) else {
         return;
     };
-    let Some(parts) = programs::with_library(&made) else {
+    let Some(parts) = programs::with_library(&built) else {
         return;
     };
     // A stripped library keeps the symbols that others call.
@@ -325,10 +325,10 @@ fn a_program_in_a_container_is_observed() {
     let Some(_machine) = shared_machine().filter(|_| crate::peers::has("runc")) else {
         return;
     };
-    let Some(made) = compile_marks(&["-O2", "-static"]) else {
+    let Some(built) = compile_marks(&["-O2", "-static"]) else {
         return;
     };
-    let container = programs::Container::start(&made);
+    let container = programs::Container::start(&built);
     let hierarchy = hierarchy();
     let cgroup = hierarchy.id(&container.cgroup).unwrap();
     let mut markers = Markers::open(&this_machine(), &MarkerScope::Cgroup(cgroup)).unwrap();
@@ -347,12 +347,12 @@ fn others_that_execute_the_same_file_are_not_observed() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = compile_marks(&["-O2"]) else {
+    let Some(built) = compile_marks(&["-O2"]) else {
         return;
     };
-    let seen = Observation::run(&made.program(), "nested", |markers, pid| {
-        scan_file(&made.program())(markers, pid);
-        Load::waiting(&made.program(), "nested").finish();
+    let seen = Observation::run(&built.program(), "nested", |markers, pid| {
+        scan_file(&built.program())(markers, pid);
+        Load::waiting(&built.program(), "nested").finish();
     });
     assert!(
         seen.all.iter().all(|(pid, ..)| *pid == seen.pid),

@@ -26,13 +26,13 @@ pub(super) fn compile_marks(options: &[&str]) -> Option<CompiledProgram> {
 impl CompiledProgram {
     /// Compiles C source. None where there is no compiler.
     pub(super) fn build(source: &str, options: &[&str]) -> Option<Self> {
-        let made = Self {
+        let built = Self {
             directory: tempfile::tempdir().unwrap(),
         };
-        fs::write(made.path("source.c"), source).unwrap();
-        let source = made.path("source.c");
-        let linked = compile(&[source.as_path()], &made.program(), options);
-        linked.then_some(made)
+        fs::write(built.path("source.c"), source).unwrap();
+        let source = built.path("source.c");
+        let linked = compile(&[source.as_path()], &built.program(), options);
+        linked.then_some(built)
     }
 
     pub(super) fn program(&self) -> PathBuf {
@@ -54,10 +54,10 @@ pub(super) struct Container {
 
 impl Container {
     /// Starts the container with runc, with new pid and mount namespaces.
-    pub(super) fn start(made: &CompiledProgram) -> Self {
+    pub(super) fn start(built: &CompiledProgram) -> Self {
         let bundle = tempfile::tempdir().unwrap();
         fs::create_dir_all(bundle.path().join("rootfs/proc")).unwrap();
-        fs::copy(made.program(), bundle.path().join("rootfs/program")).unwrap();
+        fs::copy(built.program(), bundle.path().join("rootfs/program")).unwrap();
         let id = format!("{:064x}", u128::from(std::process::id()) << 64 | 0x5eed);
         let cgroup = format!("/pmuscope-test-regions/{id}");
         let spec = json!({
@@ -121,21 +121,21 @@ impl Container {
     }
 }
 
-/// The same program, stripped, with the markers in a stripped library.
-pub(super) fn with_library(made: &CompiledProgram) -> Option<PathBuf> {
-    let source = made.path("library.c");
+/// Compiles marks.c to a stripped program that calls the markers in a stripped library.
+pub(super) fn with_library(built: &CompiledProgram) -> Option<PathBuf> {
+    let source = built.path("library.c");
     fs::write(&source, "#include \"pmuscope.h\"\n").unwrap();
-    let library = made.path("libmarks.so");
+    let library = built.path("libmarks.so");
     if !compile(&[&source], &library, &["-O2", "-shared", "-fPIC", "-s"]) {
         return None;
     }
     // The program only declares the functions of the library.
-    let source = made.path("callers.c");
+    let source = built.path("callers.c");
     let declared = "void pmuscope_tag_addr(const char *, const void *, const void *);\n\
                     void pmuscope_start(const char *);\nvoid pmuscope_stop(void);\n";
     let text = MARKS.replace("#include \"pmuscope.h\"\n", declared);
     fs::write(&source, text).unwrap();
-    let program = made.path("callers");
+    let program = built.path("callers");
     let linked = compile(
         &[&source, &library],
         &program,
@@ -144,19 +144,19 @@ pub(super) fn with_library(made: &CompiledProgram) -> Option<PathBuf> {
     linked.then_some(program)
 }
 
-/// A shared object with a number of functions with the name `pmuscope_stop`.
-pub(super) fn with_copies(made: &CompiledProgram, copies: usize) -> Option<PathBuf> {
-    let one = |at: usize| {
-        let source = made.path(&format!("copy{at}.c"));
+/// A shared object with `copies` functions of the name `pmuscope_stop`.
+pub(super) fn with_copies(built: &CompiledProgram, copies: usize) -> Option<PathBuf> {
+    let write_source = |at: usize| {
+        let source = built.path(&format!("copy{at}.c"));
         let text = format!(
             "static void pmuscope_stop(void) {{}}\nvoid call{at}(void) {{ pmuscope_stop(); }}\n"
         );
         fs::write(&source, text).unwrap();
         source
     };
-    let sources: Vec<PathBuf> = (0..copies).map(one).collect();
+    let sources: Vec<PathBuf> = (0..copies).map(write_source).collect();
     let sources: Vec<&Path> = sources.iter().map(PathBuf::as_path).collect();
-    let program = made.path("copies.so");
+    let program = built.path("copies.so");
     compile(&sources, &program, &["-O0", "-shared", "-fPIC"]).then_some(program)
 }
 

@@ -12,8 +12,8 @@ use crate::peers::has;
 const MAX_STANDARD_ERRORS: f64 = 4.5;
 
 /// Nanoseconds between two samples. The periods have no common multiple within the load's time, and
-/// none with the kernel's tick: of two clocks in step, the second would always see what runs just
-/// after the interrupt of the first, which is not where the load is.
+/// none with the kernel's tick. Of two timers in step, the second would always sample what runs
+/// just after the interrupt of the first, and not the load.
 const PERIOD: &str = "200003";
 const PERIOD_OF_PERF: &str = "229981";
 
@@ -26,23 +26,23 @@ fn perf_record_has_the_same_addresses() {
         return;
     };
     let (ours, perf) = sample_with_perf();
-    let [all, all_of_perf] = [&ours, &perf].map(|it| it.values().sum::<u64>() as f64);
-    assert!(all > 500.0 && all_of_perf > 500.0, "{all} {all_of_perf}");
+    let [all, all_by_perf] = [&ours, &perf].map(|it| it.values().sum::<u64>() as f64);
+    assert!(all > 500.0 && all_by_perf > 500.0, "{all} {all_by_perf}");
     println!("{} and {} addresses", ours.len(), perf.len());
     let mut top: Vec<_> = perf.iter().collect();
     top.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
-    for (address, of_perf) in top.into_iter().take(5) {
-        let (own, of_perf) = (
+    for (address, by_perf) in top.into_iter().take(5) {
+        let (own, by_perf) = (
             ours.get(address).copied().unwrap_or(0) as f64,
-            *of_perf as f64,
+            *by_perf as f64,
         );
-        let share = (own + of_perf) / (all + all_of_perf);
-        let error = (share * (1.0 - share) * (1.0 / all + 1.0 / all_of_perf)).sqrt();
-        let apart = (own / all - of_perf / all_of_perf).abs();
-        println!("{address:#x}: {own} of {all}, {of_perf} of {all_of_perf}");
+        let share = (own + by_perf) / (all + all_by_perf);
+        let error = (share * (1.0 - share) * (1.0 / all + 1.0 / all_by_perf)).sqrt();
+        let difference = (own / all - by_perf / all_by_perf).abs();
+        println!("{address:#x}: {own} of {all}, {by_perf} of {all_by_perf}");
         assert!(
-            apart <= MAX_STANDARD_ERRORS * error,
-            "{apart} is more than {MAX_STANDARD_ERRORS} x {error}"
+            difference <= MAX_STANDARD_ERRORS * error,
+            "{difference} is more than {MAX_STANDARD_ERRORS} x {error}"
         );
     }
 }
