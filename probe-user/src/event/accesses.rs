@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn others_have_none() {
+    fn other_machines_have_no_access_events() {
         let pmus = Pmus::read(&sysfs("grace")).unwrap();
         assert_eq!(accesses(&pmus, None, None).unwrap(), []);
         assert_eq!(describe_mechanism(&pmus), None);

@@ -30,14 +30,14 @@ pub(super) fn expand<'t>(
     terms: &'t [Term],
     pmus: &Pmus,
 ) -> Result<Cow<'t, [Term]>, EventError> {
-    let expanded = written_out(pmu, terms, pmus)?;
+    let expanded = expand_terms(pmu, terms, pmus)?;
     check_enabled(pmu, &expanded)?;
     Ok(expanded)
 }
 
 /// Rejects a filter that is not enabled: everything would be counted.
 fn check_enabled(pmu: &Pmu, terms: &[Term]) -> Result<(), EventError> {
-    let on = |enable: &str| {
+    let is_enabled = |enable: &str| {
         let mut terms = terms.iter().filter(|term| term.name == enable);
         terms.any(|term| {
             term.value
@@ -49,7 +49,7 @@ fn check_enabled(pmu: &Pmu, terms: &[Term]) -> Result<(), EventError> {
         let enable = ENABLED_BY.iter().find(|(filter, _)| *filter == term.name);
         if let Some((_, enable)) = enable
             && pmu.formats.contains_key(*enable)
-            && !on(enable)
+            && !is_enabled(enable)
         {
             return Err(EventError::Filter {
                 pmu: pmu.name.clone(),
@@ -79,8 +79,8 @@ fn check_domain(pmu: &Pmu, address: Bdf, pmus: &Pmus) -> Result<(), String> {
             root_complex,
             ..
         })) => {
-            let is = (u32::from(socket), u32::from(root_complex)) == named;
-            is.then_some(()).ok_or_else(|| {
+            let is_named = (u32::from(socket), u32::from(root_complex)) == named;
+            is_named.then_some(()).ok_or_else(|| {
                 format!(
                     "{address} is behind root complex {root_complex} of socket {socket}; name the \
                      PMU of that one"
@@ -99,33 +99,33 @@ fn check_domain(pmu: &Pmu, address: Bdf, pmus: &Pmus) -> Result<(), String> {
     }
 }
 
-fn written_out<'t>(
+fn expand_terms<'t>(
     pmu: &Pmu,
     terms: &'t [Term],
     pmus: &Pmus,
 ) -> Result<Cow<'t, [Term]>, EventError> {
-    let has = |name: &str| pmu.formats.contains_key(name);
-    let written = |term: &&Term| {
+    let has_format = |name: &str| pmu.formats.contains_key(name);
+    let needs_expansion = |term: &&Term| {
         let value = term.value.as_deref();
-        let address = |text: &str| terms::number(text).is_none();
+        let is_address = |text: &str| terms::number(text).is_none();
         match term.name.as_str() {
-            "src_bdf" => has("src_bdf") && value.is_some_and(address),
-            "dst_addr" => !has("dst_addr") && has("dst_addr_base"),
+            "src_bdf" => has_format("src_bdf") && value.is_some_and(is_address),
+            "dst_addr" => !has_format("dst_addr") && has_format("dst_addr_base"),
             _ => false,
         }
     };
-    if !terms.iter().any(|term| written(&term)) {
+    if !terms.iter().any(|term| needs_expansion(&term)) {
         return Ok(Cow::Borrowed(terms));
     }
-    let given = |name: &str| terms.iter().any(|term| term.name == name);
+    let is_given = |name: &str| terms.iter().any(|term| term.name == name);
     let mut expanded = Vec::new();
     for term in terms {
-        if !written(&term) {
+        if !needs_expansion(&term) {
             expanded.push(term.clone());
             continue;
         }
         let text = term.value.as_deref().unwrap_or_default();
-        let wrong = |why: String| EventError::Filter {
+        let filter_error = |why: String| EventError::Filter {
             pmu: pmu.name.clone(),
             term: term.name.clone(),
             value: text.to_owned(),
@@ -138,19 +138,21 @@ fn written_out<'t>(
             });
         };
         if term.name == "src_bdf" {
-            let address: Bdf = text.parse().map_err(|error| wrong(format!("{error}")))?;
+            let address: Bdf = text
+                .parse()
+                .map_err(|error| filter_error(format!("{error}")))?;
             if text.matches(':').count() > 1 {
-                check_domain(pmu, address, pmus).map_err(wrong)?;
+                check_domain(pmu, address, pmus).map_err(filter_error)?;
             }
             put("src_bdf", address.requester().into());
-            if !given("src_bdf_en") {
+            if !is_given("src_bdf_en") {
                 put("src_bdf_en", 1);
             }
         } else {
-            let (base, mask) = range(text).map_err(wrong)?;
+            let (base, mask) = range(text).map_err(filter_error)?;
             put("dst_addr_base", base);
             put("dst_addr_mask", mask);
-            if !given("dst_addr_en") {
+            if !is_given("dst_addr_en") {
                 put("dst_addr_en", 1);
             }
         }

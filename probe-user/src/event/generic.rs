@@ -153,7 +153,7 @@ pub(super) fn software(name: &str) -> Option<u64> {
     find(&SOFTWARE, name).map(|(number, _)| number)
 }
 
-/// The number of a counter of the program at each switch.
+/// The number of a scheduler event, which pmuscope's program counts at each switch.
 pub(super) fn scheduler(name: &str) -> Option<u64> {
     find(&SCHEDULER, name).map(|(number, _)| number)
 }

@@ -143,8 +143,8 @@ impl Counter {
         self.type_ == generic::TYPE_HW_CACHE
     }
 
-    /// Whether the program at each switch keeps it, by [`probe_common::SchedulerCounter`]: no event
-    /// is opened.
+    /// Whether pmuscope's program counts it at each switch ([`probe_common::SchedulerCounter`]). No
+    /// event is opened for it.
     #[must_use]
     pub fn is_of_scheduler(&self) -> bool {
         self.type_ == generic::TYPE_SCHEDULER
@@ -244,7 +244,7 @@ pub struct UncountableEvent {
     pub reason: String,
 }
 
-/// [`parse`], with the events apart that this machine cannot count.
+/// Like [`parse`], but returns separately the events that this machine cannot count.
 ///
 /// # Errors
 /// The first error in the text, or of an event on this machine, unless it lacks the event's PMU.
@@ -276,7 +276,8 @@ pub fn parse_countable(
     Ok((resolved(&items.collect::<Vec<_>>(), pmus)?, uncountable))
 }
 
-/// [`resolved`] for sampled events: the kernel can sample a clock at a single privilege level.
+/// [`resolved`] for sampled events. Clocks may have modifiers here, because the kernel can sample a
+/// clock at a single privilege level.
 fn resolved_sampled(
     items: &[syntax::ListItem],
     pmus: &Pmus,

@@ -23,7 +23,7 @@ const WITH_ANY_PMU: [&str; 6] = [
     "breakpoint",
 ];
 
-/// Resolves the whole list; an error is of the first wrong event.
+/// Resolves the whole list. An error is about the first wrong event.
 pub(super) fn resolve(items: &[ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let mut groups = Vec::new();
     for item in items {
@@ -32,16 +32,16 @@ pub(super) fn resolve(items: &[ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>
             continue;
         };
         let before = groups.len();
-        let mut lacking = None;
+        let mut missing = None;
         for name in pmus.instances(pattern) {
             match resolve_item(&item.on(pattern, name), pmus) {
                 Ok(resolved) => groups.extend(resolved),
                 // A pattern may also match PMUs of other kinds.
-                Err(error) if error.is_missing_name() => lacking = lacking.or(Some(error)),
+                Err(error) if error.is_missing_name() => missing = missing.or(Some(error)),
                 Err(error) => return Err(error),
             }
         }
-        if let Some(error) = lacking
+        if let Some(error) = missing
             && groups.len() == before
         {
             return Err(error);
@@ -78,11 +78,11 @@ fn kinds<'p>(specs: &[WrittenEvent], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
         return vec![None];
     }
     let named = |pmu: &&Pmu| {
-        let on = |spec: &WrittenEvent| match &spec.head {
+        let is_on = |spec: &WrittenEvent| match &spec.head {
             EventHead::Pmu { pmu: name, .. } => *name == pmu.name,
             EventHead::Name(_) => false,
         };
-        specs.iter().any(on)
+        specs.iter().any(is_on)
     };
     match pmus.cores().find(named) {
         Some(pmu) => vec![Some(pmu)],
@@ -90,7 +90,7 @@ fn kinds<'p>(specs: &[WrittenEvent], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
     }
 }
 
-/// Resolves an item; its generic events are of that kind of core.
+/// Resolves an item, with its generic events on the core PMU `kind`.
 fn group(item: &ListItem, kind: Option<&Pmu>, pmus: &Pmus) -> Result<EventGroup, EventError> {
     match item {
         ListItem::Event(spec) => Ok(EventGroup {
@@ -151,11 +151,11 @@ fn check_group(item: &ListItem, events: &[Event]) -> Result<(), EventError> {
             Some(_) | None => hardware = Some(pmu),
         }
     }
-    // A group with counters may take turns, and the program at switches never stops.
-    let of_scheduler = events.iter().find(
+    // A group with counters may be multiplexed, and the program at switches never stops.
+    let scheduler_event = events.iter().find(
         |event| matches!(&event.source, Source::Counter(counter) if counter.is_of_scheduler()),
     );
-    match of_scheduler.filter(|_| hardware.is_some()) {
+    match scheduler_event.filter(|_| hardware.is_some()) {
         Some(event) => Err(EventError::SchedulerInGroup {
             group: item.to_string(),
             event: event.name.clone(),
@@ -171,11 +171,11 @@ fn event(
     pmus: &Pmus,
 ) -> Result<Event, EventError> {
     let modifiers = Modifiers::parse(&spec.modifiers, spec)?.with(outer);
-    let found = match &spec.head {
+    let resolved = match &spec.head {
         EventHead::Name(name) => unqualified(name, kind, pmus)?,
         EventHead::Pmu { pmu, terms } => on_pmu(spec, pmu, terms, pmus)?,
     };
-    let whole = match &found.source {
+    let whole = match &resolved.source {
         Source::DurationTime => Some("it is the wall clock"),
         Source::Counter(counter) => match counter.scope {
             Scope::Uncore { .. } => Some("its PMU counts for the whole socket"),
@@ -191,9 +191,9 @@ fn event(
     }
     let as_written = || {
         let mut head = spec.head.clone();
-        // For one kind of core: written as `pmu/name/`, which works alone.
+        // An event of one kind of core is named `pmu/name/`, which can be parsed by itself.
         if let (EventHead::Name(name), Source::Counter(counter), Some(kind)) =
-            (&head, &found.source, kind)
+            (&head, &resolved.source, kind)
             && counter.pmu.as_ref() == Some(&kind.name)
         {
             let (pmu, name) = (kind.name.clone(), name.clone());
@@ -204,11 +204,11 @@ fn event(
         WrittenEvent { head, modifiers }.to_string()
     };
     Ok(Event {
-        name: found.name.clone().unwrap_or_else(as_written),
-        source: found.source,
+        name: resolved.name.clone().unwrap_or_else(as_written),
+        source: resolved.source,
         exclude: modifiers.exclude(),
-        unit: found.unit,
-        scale: found.scale,
+        unit: resolved.unit,
+        scale: resolved.scale,
     })
 }
 

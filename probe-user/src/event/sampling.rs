@@ -167,15 +167,15 @@ impl SampledEvent {
     /// precise events of cores without precise sampling.
     pub(crate) fn counters(&self, pmus: &Pmus) -> Vec<&Counter> {
         let named = self.counter.pmu.as_deref();
-        let of_core = match named {
+        let is_on_core = match named {
             Some(name) => pmus.cores().any(|core| core.name == name),
             None => self.counter.is_hardware(),
         };
-        let by_ibs = || {
+        let is_on_ibs = || {
             let ibs = pmus.get(IBS).is_some();
             ibs && self.precise > most_precise(&self.counter, pmus)
         };
-        if !of_core || by_ibs() {
+        if !is_on_core || is_on_ibs() {
             return Vec::new();
         }
         self.leader.iter().chain([&self.counter]).collect()
@@ -314,7 +314,7 @@ fn check_rate(event: &str, rate: u64, max_rate: Option<u64>) -> Result<(), Sampl
     }
 }
 
-/// Maximum precision of the counter's PMU; for a generic event of the core PMU.
+/// Maximum precision of the counter's PMU, or of the core PMU for a generic event.
 fn most_precise(counter: &Counter, pmus: &Pmus) -> u8 {
     let named = counter.pmu.as_deref().and_then(|name| pmus.get(name)?.ok());
     let pmu = named.or_else(|| pmus.cores().next().filter(|_| counter.is_hardware()));

@@ -72,13 +72,13 @@ pub fn is_spe(name: &str) -> bool {
 /// There is none, or one cannot be read.
 pub fn pmus(pmus: &Pmus) -> Result<Vec<&Pmu>, NoSpe> {
     let names = pmus.names().filter(|name| is_spe(name));
-    let found: Result<Vec<&Pmu>, _> = names.filter_map(|name| pmus.get(name)).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err(match describe_mechanism(pmus) {
+    let spe_pmus: Result<Vec<&Pmu>, _> = names.filter_map(|name| pmus.get(name)).collect();
+    match spe_pmus {
+        Ok(spe_pmus) if spe_pmus.is_empty() => Err(match describe_mechanism(pmus) {
             None => NoSpe::NoPmu,
             Some(_) => NoSpe::OnlyWithSpe,
         }),
-        Ok(found) => Ok(found),
+        Ok(spe_pmus) => Ok(spe_pmus),
         Err(error) => Err(NoSpe::Unreadable(Arc::clone(error))),
     }
 }
@@ -129,15 +129,15 @@ fn mean_jitter(pmu: &Pmu, terms: &str) -> f64 {
         let (name, value) = term.trim().split_once('=').unwrap_or((term.trim(), "1"));
         (name == "jitter").then_some(value)
     });
-    let off = |value: &str| {
+    let is_zero = |value: &str| {
         value
             .trim_start_matches("0x")
             .chars()
             .all(|digit| digit == '0')
     };
-    let on = jitter.is_some_and(|value| !off(value));
+    let is_enabled = jitter.is_some_and(|value| !is_zero(value));
     let adds = pmu.caps.get("ernd").is_some_and(|text| text.trim() == "0");
-    if on && adds { MEAN_JITTER } else { 0.0 }
+    if is_enabled && adds { MEAN_JITTER } else { 0.0 }
 }
 
 /// The event of each PMU, with terms as in `arm_spe_0/load_filter=1,min_latency=100/`.
@@ -192,9 +192,9 @@ mod tests {
         }
     }
 
-    /// Only where `caps/ernd` is 0, and only where jitter is on.
+    /// Jitter counts only where `caps/ernd` is 0 and the terms enable it.
     #[test]
-    fn jitter_adds_to_the_mean_period_of_cores_that_say_so() {
+    fn jitter_adds_to_the_mean_period_where_ernd_is_0() {
         let root = Tree::new();
         let formats = [
             ("type", "20\n"),

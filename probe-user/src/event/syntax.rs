@@ -57,7 +57,7 @@ impl ListItem {
         events.iter().map(|event| &event.head)
     }
 
-    /// The item with the wanted events alone; None without any.
+    /// The item with the wanted events only; None if there are none.
     pub(super) fn retain(self, mut is_wanted: impl FnMut(&WrittenEvent) -> bool) -> Option<Self> {
         match self {
             Self::Event(event) => is_wanted(&event).then_some(Self::Event(event)),
@@ -156,8 +156,8 @@ fn event(input: &mut &str) -> ModalResult<WrittenEvent> {
 /// A name, or a pattern for names of PMUs, with `*` and `?`.
 fn head<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
     let starts = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?');
-    let goes_on = move |c: char| starts(c) || matches!(c, '-' | '.');
-    (one_of(starts), take_while(0.., goes_on))
+    let continues = move |c: char| starts(c) || matches!(c, '-' | '.');
+    (one_of(starts), take_while(0.., continues))
         .take()
         .parse_next(input)
 }

@@ -26,7 +26,7 @@ pub(super) fn unqualified(
         return Ok(clock.in_nanoseconds());
     }
     let software = generic::software(name).map(|config| (generic::TYPE_SOFTWARE, config));
-    // Of the same PMU, so that they share a group.
+    // With the PMU of software events, so that both can be in one group.
     let scheduler = || Some((generic::TYPE_SCHEDULER, generic::scheduler(name)?));
     if let Some((type_, config)) = software.or_else(scheduler) {
         let event = ResolvedEvent::with_number(Some("software"), type_, config);
@@ -68,8 +68,8 @@ pub(super) fn unqualified(
         }
     }
     if let Some(config) = raw_code(name) {
-        // The PMU's own type: PERF_TYPE_RAW is the x86 PMU's, and the kernel would have to guess
-        // elsewhere.
+        // The PMU's own type, because PERF_TYPE_RAW is the type of the x86 PMU, and the kernel
+        // would have to guess elsewhere.
         let pmu = only(&cores(name, pmus)?, name, &format!("config={config:#x}"))?;
         return Ok(ResolvedEvent::with_number(
             Some(&pmu.name),
@@ -119,11 +119,11 @@ pub(super) fn on_core(kind: &Pmu, type_: u32, config: u64, pmus: &Pmus) -> Resol
     } else {
         0
     };
-    let mut found = ResolvedEvent::with_number(Some(&kind.name), type_, config | pmu);
-    if let (Source::Counter(counter), Some(cpus)) = (&mut found.source, &kind.cpus) {
+    let mut resolved = ResolvedEvent::with_number(Some(&kind.name), type_, config | pmu);
+    if let (Source::Counter(counter), Some(cpus)) = (&mut resolved.source, &kind.cpus) {
         counter.scope = Scope::Cpus(cpus.clone());
     }
-    found
+    resolved
 }
 
 /// The core PMUs; an error for `event` if there are none.

@@ -29,10 +29,10 @@ fn rates_and_precision_are_taken_out_of_the_event() {
         ("page-faults", Rate::Period(3))
     );
     assert!(!event.skids());
-    // The kernel has periods of clocks only.
+    // The kernel samples clocks only by a period.
     let event = one("cpu-clock/freq=1000/").unwrap();
     assert_eq!(event.rate, Rate::Period(1_000_000));
-    // Their counts include all levels.
+    // Counts of clocks include all levels.
     let counted = |text: &str| one(text).unwrap().counts_as_it_samples();
     assert!(counted("cpu-clock") && counted("page-faults:u") && counted("cycles:k"));
     assert!(!counted("cpu-clock:u") && !counted("task-clock:k"));
@@ -52,12 +52,15 @@ fn with_ibs_the_kernel_decides_on_precision() {
     let error = precise().unwrap_err().to_string();
     assert!(error.contains("allows 0 at most"), "{error}");
     tree.write(&format!("{devices}/ibs_op/type"), "11\n");
-    // IBS counts it, and no counter of the core.
+    // IBS counts it, so it occupies no counter of the core.
     assert_eq!(precise().unwrap(), (1, 0));
     let pmus = Pmus::read(tree.path()).unwrap();
     assert!(sampled("task-clock:p", &pmus, None).is_err());
-    let held = |text: &str| sampled(text, &pmus, None).unwrap()[0].counters(&pmus).len();
-    assert_eq!([held("cycles"), held("cpu-clock")], [1, 0]);
+    let core_counters = |text: &str| sampled(text, &pmus, None).unwrap()[0].counters(&pmus).len();
+    assert_eq!(
+        [core_counters("cycles"), core_counters("cpu-clock")],
+        [1, 0]
+    );
 }
 
 #[test]
@@ -89,7 +92,7 @@ fn an_event_that_cannot_be_sampled_is_refused_in_a_sentence() {
         let error = error(text);
         assert!(error.contains(expected), "{text}: {error}");
     }
-    // The metric's name does not have the difference between them.
+    // The metric's name contains neither the rate nor the precision.
     for twice in ["cycles/freq=99/,cycles/freq=199/", "cycles,cycles:p"] {
         let error = error(twice);
         assert!(

@@ -12,7 +12,7 @@ fn check(pmus: &Pmus, table: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_text() {
+fn errors_of_the_syntax() {
     check(
         &machine("spr"),
         &[
@@ -99,7 +99,7 @@ fn the_text() {
 }
 
 #[test]
-fn names() {
+fn errors_of_names() {
     check(
         &machine("spr"),
         &[
@@ -156,7 +156,7 @@ fn names() {
 }
 
 #[test]
-fn terms() {
+fn errors_of_terms() {
     check(
         &machine("grace"),
         &[
@@ -255,7 +255,7 @@ fn terms() {
 }
 
 #[test]
-fn modifiers() {
+fn errors_of_modifiers() {
     check(
         &machine("spr"),
         &[
@@ -300,7 +300,7 @@ fn modifiers() {
 }
 
 #[test]
-fn groups() {
+fn errors_of_groups() {
     check(
         &machine("grace"),
         &[
@@ -330,7 +330,7 @@ fn groups() {
 }
 
 #[test]
-fn machines() {
+fn errors_of_the_machine() {
     let odd = machine("odd");
     check(
         &odd,
@@ -362,7 +362,7 @@ fn machines() {
 
 /// A machine without a core PMU, such as most virtual machines.
 #[test]
-fn no_core_pmu() {
+fn errors_without_a_core_pmu() {
     let root = Tree::new();
     root.pmu("software", &[("type", "1\n")]);
     let pmus = Pmus::read(root.path()).unwrap();

@@ -121,7 +121,7 @@ fn a_ninth_range_is_refused() {
 }
 
 #[test]
-fn sources_and_destinations_of_the_fabric() {
+fn sources_and_destinations_of_the_fabric_are_encoded() {
     let filtered = counter("nvidia_ucf_pmu_0/event=0x0,src_loc_cpu=0x1,dst_loc_cmem=0x1/");
     assert_eq!(filtered.config1, 0x102);
     assert_eq!(
@@ -131,9 +131,8 @@ fn sources_and_destinations_of_the_fabric() {
 }
 
 proptest! {
-    /// The mask matches exactly the range.
     #[test]
-    fn the_mask_is_the_range(bits in 0_u32..40, at in 0_u64..1 << 20, other: u64) {
+    fn the_mask_matches_exactly_the_range(bits in 0_u32..40, at in 0_u64..1 << 20, other: u64) {
         let base = at << bits;
         let end = base + ((1 << bits) - 1);
         let range = format!("dst_addr={base:#x}-{end:#x}");

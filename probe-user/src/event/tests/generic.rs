@@ -17,7 +17,7 @@ fn numbered(pmu: &str, type_: u32, config: u64) -> Counter {
 }
 
 #[test]
-fn hardware_names() {
+fn hardware_names_have_their_numbers() {
     let table = [
         ("cycles", 0),
         ("cpu-cycles", 0),
@@ -46,7 +46,7 @@ fn hardware_names() {
 }
 
 #[test]
-fn software_names() {
+fn software_names_have_their_numbers() {
     let table = [
         ("cpu-clock", 0),
         ("task-clock", 1),
@@ -81,7 +81,7 @@ fn software_names() {
 }
 
 #[test]
-fn the_wall_clock() {
+fn duration_time_is_the_wall_clock() {
     let event = event("duration_time", &machine("odd"));
     assert_eq!(event.source, Source::DurationTime);
     assert_eq!(
@@ -92,7 +92,7 @@ fn the_wall_clock() {
 
 /// cache | operation << 8 | result << 16, with the usual names of `perf list`.
 #[test]
-fn cache_names() {
+fn cache_names_have_their_numbers() {
     const ALL: &[u64] = &[0, 1, 2];
     let caches: [(&str, u64, &[u64]); 7] = [
         ("L1-dcache", 0, ALL),
@@ -109,7 +109,7 @@ fn cache_names() {
         ("prefetches", "prefetch", 2),
     ];
     let spr = machine("spr");
-    let mut taken = 0;
+    let mut accepted = 0;
     for (cache, id, allowed) in caches {
         for (many, one, op) in operations {
             let (all, misses) = (format!("{cache}-{many}"), format!("{cache}-{one}-misses"));
@@ -122,7 +122,7 @@ fn cache_names() {
                     numbered("cpu", 3, config),
                     "{misses}"
                 );
-                taken += 2;
+                accepted += 2;
             } else {
                 for name in [all, misses] {
                     assert_eq!(
@@ -136,11 +136,11 @@ fn cache_names() {
             }
         }
     }
-    assert_eq!(taken, 32);
+    assert_eq!(accepted, 32);
 }
 
 #[test]
-fn other_spellings_of_cache_names() {
+fn other_spellings_of_cache_names_resolve() {
     let spr = machine("spr");
     for (name, config) in [
         ("L1-dcache", 0),
@@ -167,7 +167,7 @@ fn other_spellings_of_cache_names() {
 }
 
 #[test]
-fn names_that_only_look_like_cache_events() {
+fn names_that_only_look_like_cache_events_are_none() {
     for name in [
         "LLC-",
         "LLC-loads-",

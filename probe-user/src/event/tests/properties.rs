@@ -112,7 +112,7 @@ proptest! {
         PMUS.with(|pmus| { let _ = parse(&text, pmus); });
     }
 
-    /// Pieces of correct lists in any order reach much deeper than noise.
+    /// Pieces of correct lists in any order reach more of the code than random text.
     #[test]
     fn no_jumble_panics(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12)) {
         PMUS.with(|pmus| { let _ = parse(&pieces.concat(), pmus); });

@@ -23,7 +23,7 @@ const ONLY_KERNEL: Exclude = Exclude {
 };
 
 #[test]
-fn names_of_the_core_pmu() {
+fn names_of_the_core_pmu_resolve() {
     let grace = machine("grace");
     for text in [
         "inst_retired",
@@ -42,16 +42,16 @@ fn names_of_the_core_pmu() {
     assert_eq!(counter("topdown-be-bound", &spr).type_, 4);
 }
 
-/// perf's other name of a generic event finds the PMU's own.
+/// perf's other name of a generic event finds the PMU's own event.
 #[test]
-fn generic_names_between_slashes() {
+fn generic_names_between_slashes_are_the_pmus_events() {
     let spr = machine("spr");
     assert_eq!(counter("cpu/cycles/", &spr).config, 0x3c);
     assert_eq!(counter("cpu/branches,cmask=1/", &spr).config, 0x0100_00c4);
 }
 
 #[test]
-fn cycles_are_the_cpus() {
+fn cycles_without_a_pmu_are_the_cpus() {
     let grace = machine("grace");
     assert_eq!(counter("cycles", &grace).type_, 0);
     let scf = counter("nvidia_scf_pmu_0/cycles/", &grace);
@@ -74,9 +74,10 @@ fn raw_codes_go_to_the_core_pmu() {
 }
 
 #[test]
-fn generic_events_where_cores_differ() {
+fn generic_events_resolve_on_each_kind_of_core() {
     let odd = machine("odd");
-    // One for each PMU, on its CPUs; without a PMU of the raw type the kernel finds it by the CPU.
+    // One event for each PMU, on its CPUs. Where no PMU has the raw type, the kernel finds the PMU
+    // by the CPU.
     let kinds = |text: &str, pmus: &Pmus| -> Vec<(String, String, u64)> {
         let groups = parse(text, pmus).unwrap();
         let events = groups.into_iter().flat_map(|group| group.events);
@@ -90,34 +91,34 @@ fn generic_events_where_cores_differ() {
         });
         kinds.collect()
     };
-    let of = |name: &str, cpus: &str, config| (name.to_owned(), cpus.to_owned(), config);
+    let expected = |name: &str, cpus: &str, config| (name.to_owned(), cpus.to_owned(), config);
     assert_eq!(
         kinds("instructions:u", &odd),
         [
-            of("armv8_cortex_a55/instructions/u", "0-3", 1),
-            of("armv8_cortex_a76/instructions/u", "4-5", 1)
+            expected("armv8_cortex_a55/instructions/u", "0-3", 1),
+            expected("armv8_cortex_a76/instructions/u", "4-5", 1)
         ]
     );
-    // The first has the type of raw events: the kernel would use it for all.
+    // cpu_core has the type of raw events, and the kernel would use it for all events.
     let hybrid = machine("hybrid");
     let (core, atom) = (4 << 32, 10 << 32);
     assert_eq!(
         kinds("{cycles,LLC-load-misses}", &hybrid),
         [
-            of("cpu_atom/cycles/", "4-11", atom),
-            of("cpu_atom/LLC-load-misses/", "4-11", atom | 0x1_0002),
-            of("cpu_core/cycles/", "0-3", core),
-            of("cpu_core/LLC-load-misses/", "0-3", core | 0x1_0002)
+            expected("cpu_atom/cycles/", "4-11", atom),
+            expected("cpu_atom/LLC-load-misses/", "4-11", atom | 0x1_0002),
+            expected("cpu_core/cycles/", "0-3", core),
+            expected("cpu_core/LLC-load-misses/", "0-3", core | 0x1_0002)
         ]
     );
-    // In a group with an event of one kind, and as printed.
+    // Also in a group with an event of one kind, and for a name as printed.
     assert_eq!(
         kinds("{cpu_atom/branch-misses/,cycles}", &hybrid)[1],
-        of("cpu_atom/cycles/", "4-11", atom)
+        expected("cpu_atom/cycles/", "4-11", atom)
     );
     assert_eq!(
         kinds("cpu_core/cycles/", &hybrid),
-        [of("cpu_core/cycles/", "0-3", core)]
+        [expected("cpu_core/cycles/", "0-3", core)]
     );
     let groups = parse("{cycles,instructions}", &hybrid).unwrap();
     assert_eq!(groups.len(), 2);
@@ -136,7 +137,7 @@ fn generic_events_where_cores_differ() {
 }
 
 #[test]
-fn fields_of_every_shape() {
+fn fields_of_every_shape_are_encoded() {
     let odd = machine("odd");
     let words = |terms: &str| {
         let counter = counter(&format!("split/{terms}/"), &odd);
@@ -182,7 +183,7 @@ fn fields_of_every_shape() {
 }
 
 #[test]
-fn units_scales_and_names() {
+fn units_scales_and_names_are_read() {
     let (odd, spr) = (machine("odd"), machine("spr"));
     let read = event("uncore_imc_0/cas_count_read/", &spr);
     assert_eq!(
@@ -197,9 +198,9 @@ fn units_scales_and_names() {
     assert_eq!(event("cpu/cycles,name=c/u", &spr).name, "c");
 }
 
-/// As `perf stat -vv` prints the bits.
+/// The bits are those that `perf stat -vv` prints.
 #[test]
-fn modifiers() {
+fn modifiers_exclude_the_other_levels() {
     let spr = machine("spr");
     let without = |user, kernel, hv| Exclude { user, kernel, hv };
     for (text, exclude, name) in [
@@ -225,7 +226,7 @@ fn modifiers() {
 }
 
 #[test]
-fn groups() {
+fn the_modifiers_of_a_group_apply_to_its_events() {
     let spr = machine("spr");
     let text = "duration_time, {cycles:u,instructions,page-faults,msr/tsc/,cpu/slots/}:k ,cs";
     let groups = parse(text, &spr).unwrap();
@@ -255,9 +256,9 @@ fn groups() {
     assert_eq!(groups[0].events[0].source, Source::DurationTime);
 }
 
-/// The command lines of the documents, whole.
+/// A whole command line of the documents.
 #[test]
-fn groups_of_the_documents() {
+fn groups_of_the_documents_resolve() {
     let grace = machine("grace");
     let text = "duration_time,{nvidia_scf_pmu_0/event=cycles/,nvidia_scf_pmu_0/cmem_wb_access/},\
                 {nvidia_scf_pmu_1/remote_socket_rd_data/}";
@@ -277,7 +278,7 @@ fn groups_of_the_documents() {
 
 /// As in perf: a name without its number, and patterns, stand for all instances.
 #[test]
-fn one_name_for_all_instances() {
+fn one_name_stands_for_all_instances() {
     let spr = machine("spr");
     let names = |text: &str| -> Vec<Vec<String>> {
         let groups = parse(text, &spr).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -288,8 +289,8 @@ fn one_name_for_all_instances() {
         names.collect()
     };
     let each = |events: &str| {
-        let of = |unit: u32| vec![format!("uncore_imc_{unit}/{events}/")];
-        [of(0), of(1)]
+        let event = |unit: u32| vec![format!("uncore_imc_{unit}/{events}/")];
+        [event(0), event(1)]
     };
     for pattern in ["uncore_imc", "imc", "uncore_imc_*", "uncore_imc_?", "*imc*"] {
         assert_eq!(
@@ -298,12 +299,12 @@ fn one_name_for_all_instances() {
             "{pattern}"
         );
     }
-    // A group is one of each.
+    // A group of patterns becomes one group for each instance.
     assert_eq!(
         names("{uncore_imc/event=0x1/,uncore_imc/event=0x2/}"),
         [0, 1].map(|unit| [1, 2].map(|event| format!("uncore_imc_{unit}/event={event:#x}/")))
     );
-    // Only PMUs with the term: IIO units alone have ch_mask.
+    // Only PMUs that have the term: ch_mask exists on IIO units only.
     assert_eq!(
         names("uncore_*/event=0x83,ch_mask=0x1/"),
         [0, 1].map(|unit| [format!("uncore_iio_{unit}/event=0x83,ch_mask=0x1/")])

@@ -5,7 +5,7 @@ use test_support::fixture;
 use super::{super::Scope, Counter, counter, event, machine};
 
 #[test]
-fn strings_of_the_documents() {
+fn strings_of_the_documents_encode_as_in_the_drivers() {
     let (grace, vera) = (machine("grace"), machine("vera"));
     let table = std::fs::read_to_string(fixture("event-strings.tsv")).unwrap();
     let mut count = 0;
@@ -48,7 +48,7 @@ fn strings_of_the_documents() {
 
 /// The wide fields of Intel's CHA and IIO units, as in intel/perfmon's event files.
 #[test]
-fn strings_of_sapphire_rapids() {
+fn wide_fields_of_sapphire_rapids_are_encoded() {
     let spr = machine("spr");
     let config = |text| counter(text, &spr).config;
     assert_eq!(

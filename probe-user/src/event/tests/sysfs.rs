@@ -12,7 +12,7 @@ fn kind(machine: &Pmus, name: &str) -> PmuKind {
 }
 
 #[test]
-fn kinds_of_pmu() {
+fn pmus_are_core_uncore_or_other() {
     let (grace, spr, odd) = (machine("grace"), machine("spr"), machine("odd"));
     assert_eq!(
         kind(&grace, "armv8_pmuv3_0"),
@@ -55,21 +55,21 @@ fn the_raw_type_makes_a_core_pmu() {
 }
 
 #[test]
-fn files_beside_the_events() {
+fn properties_of_pmus_and_events_are_read() {
     let odd = machine("odd");
     let split = odd.get("split").unwrap().unwrap();
     assert_eq!(split.identifier.as_deref(), Some("r0p1"));
     assert_eq!(split.caps["depth"], "4");
     assert_eq!(split.formats["event"].to_string(), "config:0-7,32-35");
     assert_eq!(split.formats["third"].word(), Word::Config3);
-    let about = |name: &str| {
+    let scale_and_unit = |name: &str| {
         let event = &split.events[name];
         (event.scale, event.unit.as_deref())
     };
-    assert_eq!(about("plain"), (None, None));
-    assert_eq!(about("scaled"), (Some(0.25), None));
-    assert_eq!(about("united"), (None, Some("Joules")));
-    assert_eq!(about("both"), (Some(64.0), Some("B")));
+    assert_eq!(scale_and_unit("plain"), (None, None));
+    assert_eq!(scale_and_unit("scaled"), (Some(0.25), None));
+    assert_eq!(scale_and_unit("united"), (None, Some("Joules")));
+    assert_eq!(scale_and_unit("both"), (Some(64.0), Some("B")));
     assert!(
         !split.events.keys().any(|name| name.contains('.')),
         "no side file is an event"
@@ -89,7 +89,7 @@ fn files_beside_the_events() {
 
 /// Each error is reported only when its PMU is used: the rest of the machine counts.
 #[test]
-fn malformed_pmus() {
+fn malformed_pmus_are_reported_when_used() {
     let odd = machine("odd");
     let devices = sysfs("odd").join("bus/event_source/devices");
     let devices = devices.display();
@@ -128,7 +128,7 @@ fn malformed_pmus() {
 }
 
 #[test]
-fn no_pmus_at_all() {
+fn a_missing_sysfs_is_reported() {
     let error = Pmus::read(Path::new("/nonexistent")).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -138,7 +138,7 @@ fn no_pmus_at_all() {
 }
 
 #[test]
-fn cpus_of_the_trees() {
+fn online_and_possible_cpus_are_read() {
     for (machine, online, possible) in [
         ("grace", "0-143", "0-143"),
         ("vera", "0-175", "0-175"),
@@ -153,7 +153,7 @@ fn cpus_of_the_trees() {
 
 /// The machine of this test run: every kernel has software events.
 #[test]
-fn this_machine() {
+fn this_machine_has_software_events() {
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let software = pmus.get("software").unwrap().unwrap();
     assert_eq!((software.type_, &software.kind), (1, &PmuKind::Other));
@@ -166,7 +166,7 @@ fn this_machine() {
 
 /// Every event that a driver names uses only terms of its format/.
 #[test]
-fn every_event_of_the_drivers() {
+fn every_event_of_the_drivers_resolves() {
     let mut events = 0;
     for machine in ["grace", "vera", "spr"].map(machine) {
         for pmu in machine.iter() {
