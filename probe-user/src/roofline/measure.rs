@@ -308,13 +308,15 @@ impl Setup {
         all: &mut Measurements,
     ) -> Result<(), RooflineError> {
         let (cpus, _) = group.first(threads);
-        let each = working_set.bytes / cpus.len() as u64;
+        let bytes_per_thread = working_set.bytes / cpus.len() as u64;
         let huge_pages = HugePages::default();
         let mut elements = 0;
         let mut work = Vec::new();
         for (at, cpu) in cpus.iter().enumerate() {
-            let arrays =
-                Arrays::new(each).map_err(|error| RooflineError::Memory { bytes: each, error })?;
+            let arrays = Arrays::new(bytes_per_thread).map_err(|error| RooflineError::Memory {
+                bytes: bytes_per_thread,
+                error,
+            })?;
             elements += arrays.elements();
             let triad = Triad {
                 arrays,
@@ -333,7 +335,7 @@ impl Setup {
                     let in_flight = latency_ns.map(|ns| bytes_in_flight(rate.best, ns));
                     Bandwidth {
                         level: working_set.level.clone(),
-                        bytes: Arrays::total_bytes(each) * cpus.len() as u64,
+                        bytes: Arrays::total_bytes(bytes_per_thread) * cpus.len() as u64,
                         stores,
                         bytes_per_second: rate,
                         huge_pages: huge_pages.ratio(),
@@ -364,9 +366,9 @@ fn max_threads(cpus: usize, quota: Option<f64>) -> usize {
 /// The least latency of a level on a socket; without a socket, the mean over all sockets.
 #[expect(clippy::cast_precision_loss, reason = "a few sockets")]
 fn latency(latencies: &[Latency], socket: Option<u32>, level: &str) -> Option<f64> {
-    let same = latencies.iter().filter(|latency| {
+    let matching = latencies.iter().filter(|latency| {
         latency.level == level && socket.is_none_or(|socket| latency.socket == socket)
     });
-    let all: Vec<f64> = same.map(|latency| latency.nanoseconds.best).collect();
+    let all: Vec<f64> = matching.map(|latency| latency.nanoseconds.best).collect();
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
 }

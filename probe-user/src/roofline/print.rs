@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::{MeasuredCpus, Roofline, Stores};
 use crate::emit::{printable::printable_json, table_lines};
 
-/// CPUs that other tasks use on any quiet machine.
+/// Other tasks use fewer CPUs than this on a quiet machine.
 const QUIET: f64 = 0.05;
 
 /// Threads that waited for less than this part of their time were hardly disturbed.

@@ -25,7 +25,7 @@ pub(super) struct CpuGroup {
     pub(super) socket: Option<u32>,
     /// In the order in which threads are placed: one CPU of each core, then the others.
     pub(super) cpus: Vec<u32>,
-    /// Number of their physical cores.
+    /// Number of physical cores of `cpus`.
     pub(super) cores: usize,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct CpuLocation {
 /// A group for each socket, and one of all sockets if there are several.
 pub(super) fn cpu_groups(locations: &[CpuLocation]) -> Vec<CpuGroup> {
     let sockets: BTreeSet<u32> = locations.iter().map(|location| location.socket).collect();
-    let of_socket = |socket: u32| {
+    let socket_group = |socket: u32| {
         let inside: Vec<CpuLocation> = (locations.iter().copied())
             .filter(|location| location.socket == socket)
             .collect();
         cpu_group(Some(socket), &inside)
     };
-    let mut groups: Vec<CpuGroup> = sockets.iter().copied().map(of_socket).collect();
+    let mut groups: Vec<CpuGroup> = sockets.iter().copied().map(socket_group).collect();
     if sockets.len() > 1 {
         groups.push(cpu_group(None, locations));
     }
@@ -101,7 +101,7 @@ impl CpuGroup {
 pub(super) struct WorkingSet {
     /// `L1`, `L2`, .., `memory`, or `given`.
     pub(super) level: String,
-    /// Of all threads together.
+    /// Bytes of all threads together.
     pub(super) bytes: u64,
 }
 
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_level_is_half_full_and_memory_is_streams_rule() {
+    fn each_level_is_half_full_and_memory_follows_streams_rule() {
         let mib = 1 << 20;
         let caches = [
             cache(1, "0", 48 << 10),

@@ -32,7 +32,7 @@ pub(super) struct Repeat {
     pub(super) max_total_time: Duration,
 }
 
-/// Runs that are done however long they take.
+/// Number of runs that are made however long they take.
 pub(super) const MIN_RUNS: usize = 3;
 
 /// One run of all threads.
@@ -64,7 +64,7 @@ pub(super) fn timed<W: Work>(
     };
     // The first thread decides for all: how many iterations a run has, and when to stop.
     let spans = thread::scope(|scope| {
-        let begin = |(at, (cpu, work)): (usize, (u32, W))| {
+        let spawn = |(at, (cpu, work)): (usize, (u32, W))| {
             let control = control.clone();
             let builder = thread::Builder::new().name(format!("roofline {cpu}"));
             let thread = builder.spawn_scoped(scope, move || control.thread(at == 0, cpu, work));
@@ -73,7 +73,7 @@ pub(super) fn timed<W: Work>(
             }
             thread.map_err(RooflineError::Thread)
         };
-        let threads: Vec<_> = work.into_iter().enumerate().map(begin).collect();
+        let threads: Vec<_> = work.into_iter().enumerate().map(spawn).collect();
         let joined = threads
             .into_iter()
             .map(|thread| thread?.join().expect("work does not panic"));
@@ -83,8 +83,8 @@ pub(super) fn timed<W: Work>(
     let runs = spans.iter().map(Vec::len).min().unwrap_or(0);
     Ok((0..runs)
         .map(|run| {
-            let of_run: Vec<ThreadSpan> = spans.iter().map(|spans| spans[run]).collect();
-            merge_spans(&of_run, iterations)
+            let run_spans: Vec<ThreadSpan> = spans.iter().map(|spans| spans[run]).collect();
+            merge_spans(&run_spans, iterations)
         })
         .collect())
 }
@@ -126,7 +126,7 @@ struct RunControl<'a> {
 impl RunControl<'_> {
     fn thread(
         &self,
-        leads: bool,
+        is_leader: bool,
         cpu: u32,
         mut work: impl Work,
     ) -> Result<Vec<ThreadSpan>, RooflineError> {
@@ -134,7 +134,7 @@ impl RunControl<'_> {
         let pinned = pin(cpu).map_err(|error| RooflineError::Pin { cpu, error });
         work.touch();
         self.barrier.wait();
-        if leads {
+        if is_leader {
             let iterations_in = calibrate(&mut |iterations| {
                 let before = clock::now();
                 work.work(iterations);
@@ -147,7 +147,7 @@ impl RunControl<'_> {
         let mut spans = Vec::with_capacity(self.repeat.runs);
         for run in 0..self.repeat.runs {
             let late = clock::now().saturating_sub(began) > self.repeat.max_total_time;
-            if leads && run >= MIN_RUNS && late {
+            if is_leader && run >= MIN_RUNS && late {
                 self.stop.store(true, Ordering::Relaxed);
             }
             self.barrier.wait();
@@ -167,8 +167,8 @@ impl RunControl<'_> {
     }
 }
 
-/// Times trials of growing length; returns a function that says how many iterations fill a
-/// duration. It uses the fastest trial, since the others may have been interrupted.
+/// Times trials of growing length. Returns a function from a duration to the number of iterations
+/// that fill it, by the fastest trial: the others may have been interrupted.
 fn calibrate(time_of: &mut dyn FnMut(u64) -> Duration) -> impl Fn(Duration) -> u64 + use<> {
     const LONG_ENOUGH: Duration = Duration::from_micros(200);
     let (mut iterations, mut fastest) = (1, f64::MAX);
@@ -328,7 +328,10 @@ mod tests {
     proptest! {
         /// Iterations of `each` ns fill the duration, without much more.
         #[test]
-        fn a_time_is_filled(each in 1_u64..50_000_000, least in 0_u64..20_000_000) {
+        fn calibrated_iterations_fill_a_duration(
+            each in 1_u64..50_000_000,
+            least in 0_u64..20_000_000,
+        ) {
             let mut time_of = |iterations: u64| Duration::from_nanos(iterations * each);
             let count = calibrate(&mut time_of)(Duration::from_nanos(least));
             prop_assert!(count >= 1);

@@ -93,10 +93,10 @@ pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> io::Result<u64> {
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
     let mut attr = zeroed();
     // SAFETY: writing plain integers to the union's fields.
-    let asked = unsafe { &mut attr.info };
-    asked.bpf_fd = raw(program);
-    asked.info_len = u32::try_from(size_of::<bpf_prog_info>()).unwrap_or_default();
-    asked.info = std::ptr::from_mut(&mut info) as u64;
+    let request = unsafe { &mut attr.info };
+    request.bpf_fd = raw(program);
+    request.info_len = u32::try_from(size_of::<bpf_prog_info>()).unwrap_or_default();
+    request.info = std::ptr::from_mut(&mut info) as u64;
     // SAFETY: `info` is valid for its length until the call returns.
     unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
     Ok(info.recursion_misses)
@@ -151,7 +151,7 @@ fn blank<T: Pod>() -> T {
 pub(crate) fn put<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io::Result<()> {
     let (key, value) = (std::ptr::from_ref(key), std::ptr::from_ref(value));
     let mut attr = element(map, key as u64, value as u64);
-    // SAFETY: key and value are of the map's types (its users see to that) and outlive the call.
+    // SAFETY: key and value are of the map's types (the callers ensure that) and outlive the call.
     retry_busy(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }).map(drop)
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn add<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io
     let (key, value) = (std::ptr::from_ref(key), std::ptr::from_ref(value));
     let mut attr = element(map, key as u64, value as u64);
     attr.__bindgen_anon_2.flags = BPF_NOEXIST.into();
-    // SAFETY: key and value are of the map's types (its users see to that) and outlive the call.
+    // SAFETY: key and value are of the map's types (the callers ensure that) and outlive the call.
     match retry_busy(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
         result => result.map(drop),
@@ -190,8 +190,8 @@ fn fetch<K: Pod, V: Pod>(
     let mut value = blank();
     let key = key.map_or(0, |key| std::ptr::from_ref(key) as u64);
     let mut attr = element(map, key, std::ptr::from_mut::<V>(&mut value) as u64);
-    // SAFETY: key and value are of the map's types (its users see to that) and outlive the call. A
-    // queue has no key.
+    // SAFETY: key and value are of the map's types (the callers ensure that) and outlive the call.
+    // A queue has no key.
     match retry_busy(|| unsafe { bpf(command, &mut attr) }) {
         Ok(_) => Ok(Some(value)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
@@ -264,8 +264,8 @@ fn batches<K: Pod, V: Pod, R>(
                 _ => return Err(error),
             },
         };
-        let found = keys.iter().zip(&values).take(count);
-        rows.extend(found.map(|(key, value)| row(key, value)));
+        let pairs = keys.iter().zip(&values).take(count);
+        rows.extend(pairs.map(|(key, value)| row(key, value)));
         if done {
             return Ok(rows);
         }
@@ -283,13 +283,13 @@ mod tests {
     const BUSY: [i32; 3] = [libc::EBUSY, libc::ETIMEDOUT, libc::EDEADLK];
 
     #[test]
-    fn a_busy_map_is_asked_again() {
+    fn a_call_on_a_busy_map_is_retried() {
         for errno in BUSY {
-            let mut left = 5;
+            let mut attempts_left = 5;
             let before = retries();
             let result = retry_busy(|| {
-                left -= 1;
-                match left {
+                attempts_left -= 1;
+                match attempts_left {
                     0 => Ok("read"),
                     _ => Err(io::Error::from_raw_os_error(errno)),
                 }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_stays_busy_is_named_so() {
+    fn a_map_that_stays_busy_is_reported() {
         for errno in BUSY {
             let mut calls = 0;
             let error = retry_busy(|| -> io::Result<()> {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each row once, whichever locks are refused and however many rows a bucket has.
+        /// Each row is read once, whichever locks are refused and however many rows a bucket has.
         #[test]
         fn refused_locks_lose_and_double_no_row(
             sizes in prop::collection::vec(0..3000_usize, 1..12),

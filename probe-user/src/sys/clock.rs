@@ -90,7 +90,7 @@ pub(crate) fn tsc_frequency() -> Option<f64> {
     None
 }
 
-/// How often two clocks are read together: an interrupt may separate the readings.
+/// Number of times that two clocks are read together. An interrupt may separate the readings.
 const READINGS: usize = 8;
 
 /// Two clocks at one moment: `(nanos, other)` of the readings that lie closest together.
@@ -98,8 +98,8 @@ pub(crate) fn at_one_moment(nanos: impl Fn() -> u64, other: impl Fn() -> u64) ->
     let read = || {
         let before = nanos();
         let other = other();
-        let apart = nanos().saturating_sub(before);
-        (apart, before + apart / 2, other)
+        let gap = nanos().saturating_sub(before);
+        (gap, before + gap / 2, other)
     };
     let mut closest = read();
     for _ in 1..READINGS {
@@ -116,7 +116,7 @@ mod tests {
 
     /// Each reading of either clock takes a given time.
     #[test]
-    fn of_several_readings_the_closest_counts() {
+    fn the_closest_of_several_readings_is_used() {
         let (time, read) = (Cell::new(0), Cell::new(0));
         let nanos = || {
             time.set(time.get() + 10);
@@ -131,7 +131,7 @@ mod tests {
         };
         let (nanos, other) = at_one_moment(nanos, other);
         assert_eq!(read.get(), READINGS);
-        // Ten after each reading of ns: the other one was read in the middle.
+        // The readings of `nanos` are 10 ns apart, and their middle stands for the other clock's.
         assert_eq!(other - nanos, 7_000_000 - 5);
     }
 

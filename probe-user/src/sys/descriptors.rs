@@ -12,7 +12,7 @@ pub const OTHER_DESCRIPTORS: u64 = 256;
 /// Descriptors that are open only briefly: files of procfs and sysfs, the pipe of a message.
 const TRANSIENT_DESCRIPTORS: u64 = 32;
 
-/// Descriptors without which no session is tried.
+/// The fewest descriptors with which a session is tried.
 const LEAST_DESCRIPTORS: u64 = 24;
 
 /// Descriptors that a run needs, by purpose.

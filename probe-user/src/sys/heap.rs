@@ -1,7 +1,7 @@
 //! The heap of this process.
 
-/// Returns freed memory to the kernel. glibc would keep the memory that reading the kernel's types
-/// took for as long as this process lives; other allocators need no call.
+/// Returns freed memory to the kernel. Otherwise glibc would keep the memory that was used to read
+/// the kernel's types until this process ends. Other allocators need no call.
 pub(crate) fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: no pointer goes in or out.

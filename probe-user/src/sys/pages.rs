@@ -24,21 +24,21 @@ impl Pages {
     /// Maps `size` bytes, and asks for huge pages: a kernel without them gives small ones.
     pub(crate) fn new(size: usize) -> io::Result<Self> {
         let all = size.checked_add(HUGE).ok_or(io::ErrorKind::OutOfMemory)?;
-        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let read_write = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
         let mapped = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
                 all,
-                both,
+                read_write,
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         }?;
         let mapped = NonNull::new(mapped).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the memory of above; what is asked for changes nothing in it.
-        let _given = unsafe { madvise(mapped.as_ptr(), all, Advice::LinuxHugepage) };
+        // SAFETY: the memory was mapped above, and the advice does not change its content.
+        let _advised = unsafe { madvise(mapped.as_ptr(), all, Advice::LinuxHugepage) };
         let skip = mapped.cast::<u8>().as_ptr().align_offset(HUGE);
-        // SAFETY: less than HUGE, by which more was mapped.
+        // SAFETY: `skip` is less than HUGE, and HUGE bytes more than `size` were mapped.
         let start = unsafe { mapped.cast::<u8>().add(skip) };
         Ok(Self {
             start,
@@ -59,7 +59,7 @@ impl Pages {
     }
 }
 
-/// The same for the mapping that contains this address.
+/// [`Pages::huge`] for the mapping that contains `address`.
 fn huge_at(smaps: &str, address: u64) -> Option<(u64, u64)> {
     let range = |line: &str| {
         let (start, end) = line.split_whitespace().next()?.split_once('-')?;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_mappings_its_own_counts() {
+    fn the_mapping_of_the_address_is_read() {
         let smaps = "1000-2000 rw-p 00000000 00:00 0\nRss: 4 kB\nAnonHugePages: 0 kB\n\
                      20000000-20400000 rw-p 00000000 00:00 0\nRss: 4096 kB\n\
                      AnonHugePages:      2048 kB\n\

@@ -301,7 +301,7 @@ pub(crate) fn read(event: BorrowedFd<'_>) -> io::Result<CounterReading> {
 }
 
 /// Reads the counters of a group of [`open_leader`] at one moment, in the order of opening. Once
-/// its CPU is offline, a group is its leader alone.
+/// its CPU is offline, only the leader is left in the group.
 pub(crate) fn read_group(
     leader: BorrowedFd<'_>,
     counters: usize,
@@ -331,8 +331,8 @@ pub(crate) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     Some(lost)
 }
 
-/// Count of an event so far; None if its CPU is gone. For events that are not read as a group,
-/// whatever else their `read_format` has.
+/// Count of an event so far; None if its CPU is gone. The event must not be read as a group; the
+/// rest of its `read_format` does not matter.
 pub(crate) fn counted(event: BorrowedFd<'_>) -> Option<u64> {
     let mut words = [0; 4];
     let read = read_words(event, &mut words).ok()?;
@@ -384,7 +384,7 @@ pub(crate) fn set_exclude(attr: &mut bindings::perf_event_attr, exclude: Exclude
     attr.set_exclude_hv(exclude.hv.into());
 }
 
-/// Makes it the leader of a group, which counts from [`enable`] on.
+/// Makes an event the leader of a group, which counts from [`enable`] on.
 ///
 /// Arm's driver skips disabled events when it checks whether a group fits, unless an exec enables
 /// them (`validate_event` of `drivers/perf/arm_pmu.c`): a group with one counter too many would

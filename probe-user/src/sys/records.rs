@@ -1,5 +1,5 @@
-//! The records that the kernel writes into an event's ring (`linux/perf_event.h`, `enum
-//! perf_event_type`), as far as they are used: parsed, and written where a file needs some.
+//! Parses the records that the kernel writes into an event's ring (`linux/perf_event.h`, `enum
+//! perf_event_type`), as far as pmuscope uses them. Also writes records, for files that need some.
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +64,7 @@ pub(crate) enum PerfRecord<'a> {
         pid: u32,
         tid: u32,
         name: &'a [u8],
-        /// Whether by an exec.
+        /// Whether an exec set the name.
         exec: bool,
     },
     Fork(Task),

@@ -92,12 +92,13 @@ pub(crate) struct RecordRing {
 type ControlField = fn(*mut perf_event_mmap_page) -> *mut u64;
 
 impl RecordRing {
-    /// Maps both; `size` is the ring's size in bytes: a power of two of pages, or 0 for none.
+    /// Maps the control page and the ring. `size` is the ring's size in bytes: a power of two of
+    /// pages, or 0 for none.
     pub(crate) fn map(event: BorrowedFd<'_>, size: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
-        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let read_write = ProtFlags::READ | ProtFlags::WRITE;
         Ok(Self {
-            mapping: SharedMapping::new(event, page + size, 0, both)?,
+            mapping: SharedMapping::new(event, page + size, 0, read_write)?,
             page,
             tail: 0,
         })
@@ -178,10 +179,10 @@ pub(crate) mod fake {
     use super::*;
 
     pub(crate) fn mapping(size: usize) -> SharedMapping {
-        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let read_write = ProtFlags::READ | ProtFlags::WRITE;
         let null = std::ptr::null_mut();
         // SAFETY: the kernel chooses the address.
-        let start = unsafe { mmap_anonymous(null, size, both, MapFlags::SHARED) };
+        let start = unsafe { mmap_anonymous(null, size, read_write, MapFlags::SHARED) };
         SharedMapping::at(start.unwrap(), size).unwrap()
     }
 

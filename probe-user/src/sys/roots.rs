@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_a_recorded_machine_have_two_names() {
+    fn paths_translate_to_a_recorded_machine_and_back() {
         let roots = Roots::below(Path::new("/tmp/grace"));
         for (own, below) in [
             ("/sys/fs/resctrl", "/tmp/grace/sys/fs/resctrl"),

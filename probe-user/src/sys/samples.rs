@@ -64,7 +64,7 @@ pub(crate) enum AccessRecord {
     Other,
 }
 
-/// Iterates over the records in bytes taken from such a ring.
+/// Iterates over the records in bytes access from such a ring.
 pub(crate) type AccessRecords<'a> = RecordIter<'a, AccessRecord>;
 
 impl ParseRecord<'_> for AccessRecord {
@@ -117,13 +117,13 @@ pub(crate) mod build {
         body::{words, words32},
     };
 
-    pub(crate) fn sample(taken: &AccessSample) -> Vec<u8> {
+    pub(crate) fn sample(access: &AccessSample) -> Vec<u8> {
         let body = [
-            words(&[7, taken.pc]),
-            words32(&[taken.pid, taken.tid]),
-            words(&[taken.time, taken.address]),
-            words32(&[taken.cpu, 0]),
-            words(&[taken.weight, taken.data_source, taken.cgroup]),
+            words(&[7, access.pc]),
+            words32(&[access.pid, access.tid]),
+            words(&[access.time, access.address]),
+            words32(&[access.cpu, 0]),
+            words(&[access.weight, access.data_source, access.cgroup]),
         ];
         record(bindings::PERF_RECORD_SAMPLE, &body.concat())
     }
@@ -144,8 +144,8 @@ mod tests {
     use crate::sys::records::{HEADER, body::words};
 
     #[test]
-    fn samples_and_what_was_lost_are_read() {
-        let taken = AccessSample {
+    fn samples_and_losses_are_read() {
+        let access = AccessSample {
             pc: 1,
             pid: 2,
             tid: 3,
@@ -160,7 +160,7 @@ mod tests {
         let lost = [&[7, 12], &trailer[..]].concat();
         let dropped = [&[3], &trailer[..]].concat();
         let bytes = [
-            build::sample(&taken),
+            build::sample(&access),
             record(bindings::PERF_RECORD_LOST, &words(&lost)),
             record(bindings::PERF_RECORD_LOST_SAMPLES, &words(&dropped)),
             record(bindings::PERF_RECORD_THROTTLE, &words(&[0; 7])),
@@ -170,7 +170,7 @@ mod tests {
         let mut samples = AccessRecords::new(&bytes);
         let items: Vec<AccessRecord> = samples.by_ref().collect();
         let expected = [
-            AccessRecord::Sample(taken),
+            AccessRecord::Sample(access),
             AccessRecord::Lost(12),
             AccessRecord::Dropped(3),
             AccessRecord::Throttled,

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_wait_and_come_again() {
+    fn signals_are_blocked_only_during_the_work() {
         assert!(!blocks_hangup());
         assert!(uninterrupted(blocks_hangup));
         assert!(!blocks_hangup());

@@ -1,5 +1,5 @@
 //! Starts a command inside a cgroup: clone3(2) with `CLONE_INTO_CGROUP` (kernel 5.7). No
-//! instruction of it runs elsewhere.
+//! instruction of the command runs outside of that cgroup.
 
 use std::{
     ffi::{CString, OsString},
@@ -20,7 +20,7 @@ pub(crate) struct Child {
     pidfd: OwnedFd,
     /// None once released.
     go: Option<io::PipeWriter>,
-    failed: io::PipeReader,
+    exec_error: io::PipeReader,
 }
 
 /// The command, running.
@@ -38,9 +38,9 @@ impl Child {
         let mut argv: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
         argv.push(std::ptr::null());
         let (wait, go) = io::pipe()?;
-        let (failed, report) = io::pipe()?;
+        let (exec_error, report) = io::pipe()?;
 
-        let close_in_child = [go.as_raw_fd(), failed.as_raw_fd()];
+        let close_in_child = [go.as_raw_fd(), exec_error.as_raw_fd()];
         // SAFETY: the child calls only async-signal-safe functions until it execs or exits.
         let Some((pid, pidfd)) = (unsafe { clone_into(cgroup) })? else {
             // SAFETY: in the child; argv is a null-terminated array of C strings made before.
@@ -50,7 +50,7 @@ impl Child {
             pid,
             pidfd,
             go: Some(go),
-            failed,
+            exec_error,
         })
     }
 
@@ -69,7 +69,7 @@ impl Child {
         }
         // The descriptor closes at exec; until then the child may send an errno.
         let mut errno = [0; 4];
-        match self.failed.read_exact(&mut errno) {
+        match self.exec_error.read_exact(&mut errno) {
             Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(running),
             Err(error) => Err(error),
             Ok(()) => {

@@ -39,7 +39,7 @@ impl TrustedDirectory {
     pub(crate) fn make(path: &Path) -> io::Result<Self> {
         check_ancestors(path)?;
         if let Some(parent) = path.parent() {
-            // Others must not write to it, whatever the umask.
+            // Others must not be able to write to the parent, whatever the umask.
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
@@ -109,7 +109,7 @@ impl TrustedDirectory {
         Self::check(&self.path.join(name), opened)
     }
 
-    /// Removes a file; of a link the link itself.
+    /// Removes a file. A link is removed itself, and its target stays.
     pub(crate) fn remove_file(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(&self.directory, name, AtFlags::empty())?)
     }
@@ -173,7 +173,7 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     } else {
         OFlags::NOFOLLOW
     };
-    // Otherwise opening a pipe waits for a reader.
+    // NONBLOCK: otherwise opening a pipe waits for a reader.
     let append = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
     let flags = append | OFlags::NONBLOCK | link;
     let file = match openat(CWD, path, flags, Mode::RUSR | Mode::WUSR) {
@@ -196,8 +196,8 @@ fn parent(path: &Path) -> Option<&Path> {
     })
 }
 
-/// An error if a directory on the way is a link that others made, or others can replace it. One
-/// that is missing is not on the way yet.
+/// An error if an ancestor of the path is a link that others made, or if others can replace it.
+/// Missing ancestors are no error.
 fn check_ancestors(path: &Path) -> io::Result<()> {
     for ancestor in iter::successors(parent(path), |path| parent(path)) {
         match fs::symlink_metadata(ancestor) {

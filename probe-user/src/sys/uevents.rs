@@ -22,7 +22,8 @@ pub(crate) struct CpuChange {
 
 /// Uevents about CPUs since [`Self::listen`].
 pub(crate) struct CpuUevents {
-    /// None if this network namespace gets no uevents: then only a look at the CPUs shows changes.
+    /// None if this network namespace gets no uevents. Then changes are found only by reading the
+    /// online CPUs again.
     socket: Option<OwnedFd>,
 }
 
@@ -40,7 +41,7 @@ impl CpuUevents {
         }
     }
 
-    /// Readable when a message has arrived; None without messages.
+    /// Readable when a message has arrived; None without a socket.
     pub(crate) fn raw_fd(&self) -> Option<RawFd> {
         self.socket.as_ref().map(OwnedFd::as_raw_fd)
     }
@@ -77,7 +78,7 @@ mod tests {
     use super::{CpuChange, parse};
 
     #[test]
-    fn messages_about_cpus() {
+    fn only_messages_about_cpus_are_parsed() {
         let change = |cpu, online| Some(CpuChange { cpu, online });
         assert_eq!(
             parse(b"offline@/devices/system/cpu/cpu3\0ACTION=offline\0"),

@@ -1,5 +1,5 @@
-//! Attributes of all events with a ring: each record has task, time and CPU. Also those of the
-//! dummy event that tracks processes.
+//! Attributes that all events with a ring share, so that each record has task, time and CPU. Also
+//! the attributes of the dummy event that tracks processes.
 
 use bytes::{Buf as _, BufMut as _};
 use perf_event_open_sys::bindings::{self, perf_event_attr};

@@ -95,8 +95,8 @@ pub(super) unsafe fn triad(_: Vectors, stores: Stores, arrays: [*mut u8; 3], byt
     }
 }
 
-/// One instruction for each of the registers. They are more than latency x execution units of any
-/// core, so that the units stay busy.
+/// One instruction for each of the registers. There are more registers than latency x execution
+/// units of any core, so that the units stay busy.
 macro_rules! each {
     ($op:literal, $sources:literal, $($n:literal)*) => {
         concat!($($op, " v", $n, ".2d, ", $sources, "\n"),*)

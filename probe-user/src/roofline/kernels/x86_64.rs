@@ -169,8 +169,8 @@ pub(super) unsafe fn triad(vectors: Vectors, stores: Stores, arrays: [*mut u8; 3
     }
 }
 
-/// One instruction for each of the registers; `$sources`: the other operands. The registers are
-/// more than latency x execution units of any core, so that the units stay busy.
+/// One instruction for each of the registers; `$sources`: the other operands. There are more
+/// registers than latency x execution units of any core, so that the units stay busy.
 macro_rules! each {
     ($op:literal, $r:literal, $sources:literal, $($n:literal)*) => {
         concat!($($op, " ", $r, $n, $sources, "\n"),*)

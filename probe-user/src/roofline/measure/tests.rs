@@ -11,7 +11,7 @@ fn a_quota_of_cpu_time_bounds_the_threads() {
 }
 
 #[test]
-fn a_value_that_does_not_fit_is_refused_by_its_name() {
+fn a_value_that_does_not_fit_is_refused_with_its_option() {
     let machine = Machine::this();
     let measure = |threads: &[usize], sizes: &[u64]| {
         let options = RooflineOptions {

@@ -114,10 +114,10 @@ fn flags_mark_an_exec_and_a_build_id() {
         &TRAILER,
     );
     let mut records = PerfRecords::<16>::new(&comm);
-    let found = records.next().map(|(record, _)| record);
+    let parsed = records.next().map(|(record, _)| record);
     assert!(
-        matches!(found, Some(PerfRecord::Comm { exec: true, .. })),
-        "{found:?}"
+        matches!(parsed, Some(PerfRecord::Comm { exec: true, .. })),
+        "{parsed:?}"
     );
 
     let id: Vec<u8> = (1..=20).collect();

@@ -89,9 +89,9 @@ fn no_link_is_followed() {
     assert_eq!(fs::read_to_string(victim.join("file")).unwrap(), "kept");
 }
 
-/// A link on the way that the owner of the machine made is as good as a directory.
+/// A link among the ancestors is followed if root made it.
 #[test]
-fn no_link_of_others_is_on_the_way() {
+fn a_link_of_another_user_among_the_ancestors_is_refused() {
     if !geteuid().is_root() {
         return;
     }
@@ -115,7 +115,7 @@ fn no_link_of_others_is_on_the_way() {
 }
 
 #[test]
-fn a_special_file_is_not_waited_for() {
+fn opening_a_special_file_does_not_block() {
     let root = tempfile::tempdir().unwrap();
     let own = TrustedDirectory::make(&root.path().join("own")).unwrap();
     let pipe = own.path().join("pipe");
@@ -134,7 +134,7 @@ fn a_special_file_is_not_waited_for() {
 }
 
 #[test]
-fn a_line_goes_through_no_link_of_others() {
+fn append_follows_no_link_of_another_user() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("file");
     let link = root.path().join("link");
