@@ -261,8 +261,8 @@ impl Pipeline {
         loop {
             tokio::select! {
                 () = until(self.rotation) => {
-                    let left = self.session.rotate_if_due(self.interval)?;
-                    self.rotation = Some(Instant::now() + left);
+                    let remaining = self.session.rotate_if_due(self.interval)?;
+                    self.rotation = Some(Instant::now() + remaining);
                 }
                 () = tick(&mut self.upkeep) => self.session.upkeep()?,
                 ready = lifecycle.readable() => {

@@ -8,15 +8,15 @@ use crate::{
     sys::pages::Pages,
 };
 
-/// Bytes of a cache line, as far as the kernels go: strides are of several.
+/// Bytes of a cache line, as the kernels assume it. Strides are several lines long.
 const LINE: usize = 64;
 
 /// What a kernel does with its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernel {
-    /// Reads every word in order, as prefetchers like it.
+    /// Reads every word in order, which suits prefetchers.
     ReadStream,
-    /// Reads one word of each seventh line, as they do not.
+    /// Reads one word of every seventh line, which does not suit prefetchers.
     StridedRead,
     /// Reads one half and writes the other.
     Copy,
@@ -24,7 +24,7 @@ pub(super) enum Kernel {
     Triad,
     /// Writes zeros in order, without reading: memset (DC ZVA on Arm).
     Zero,
-    /// The triad with stores that pass by the caches.
+    /// The triad with stores that bypass the caches.
     NonTemporalTriad,
     /// Follows pointers through all lines in random order.
     PointerChase,
@@ -96,9 +96,9 @@ impl Running {
         }
     }
 
-    /// A part of the work, of about a millisecond at the least.
+    /// Does a part of the work, of about a millisecond or more.
     pub(super) fn step(&mut self, vectors: Vectors) {
-        /// Accesses of a step where they are random.
+        /// Number of accesses in a step with random accesses.
         const RANDOM: u64 = 1 << 13;
         match self {
             Self::Triad(arrays, stores) => arrays.triad(vectors, *stores, 1),
@@ -118,20 +118,20 @@ impl Running {
 pub(super) struct Words {
     pages: Pages,
     words: usize,
-    /// The state of the random places.
-    place: u64,
+    /// The state of the random generator.
+    random_state: u64,
 }
 
 impl Words {
     fn new(bytes: u64) -> io::Result<Self> {
         let words = usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<u64>();
-        // Halves of whole lines.
+        // Both halves have whole lines.
         let words = (words / 16 * 16).max(16);
         let bytes = words.checked_mul(size_of::<u64>());
         Ok(Self {
             pages: Pages::new(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?,
             words,
-            place: 0x9e37_79b9_7f4a_7c15,
+            random_state: 0x9e37_79b9_7f4a_7c15,
         })
     }
 
@@ -167,10 +167,10 @@ impl Words {
     fn update(&mut self, times: u64) {
         for _ in 0..times {
             // xorshift64*.
-            self.place ^= self.place >> 12;
-            self.place ^= self.place << 25;
-            self.place ^= self.place >> 27;
-            let random = self.place.wrapping_mul(0x2545_f491_4f6c_dd1d);
+            self.random_state ^= self.random_state >> 12;
+            self.random_state ^= self.random_state << 25;
+            self.random_state ^= self.random_state >> 27;
+            let random = self.random_state.wrapping_mul(0x2545_f491_4f6c_dd1d);
             let at = (u128::from(random) * self.words as u128) >> 64;
             let word = self.word(usize::try_from(at).unwrap_or_default());
             // SAFETY: as above.

@@ -20,9 +20,9 @@ use crate::roofline::kernels::Vectors;
 /// Memory of one thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadBytes {
-    /// Beyond all caches.
+    /// Bytes that exceed all caches.
     pub(super) memory: u64,
-    /// Within the core's.
+    /// Bytes that fit the core's caches.
     pub(super) cached: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn run<T>(
             .map(|cpu| {
                 let work = move || -> Result<(), CalibrateError> {
                     let ready = prepare(kernel, cpu, bytes);
-                    // Also of a thread that failed: the others wait.
+                    // A thread that failed waits too, because the others wait for all threads.
                     touched.wait();
                     let mut kernel = ready?;
                     let vectors = Vectors::detect();
@@ -76,7 +76,8 @@ fn prepare(
         cpu,
         error: io::Error::from(error),
     })?;
-    // The thread that counts has the CPU first, so that a pull is short. It may be refused.
+    // The lowest priority, so that the counting thread gets the CPU first and a pull is short. The
+    // kernel may refuse it.
     let _least = setpriority_process(None, 19);
     let memory = kernel.over(bytes.memory, bytes.cached);
     let mut running = memory.map_err(|error| CalibrateError::Memory {

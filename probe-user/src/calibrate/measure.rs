@@ -25,7 +25,7 @@ const RUNS: usize = 3;
 const OTHERS: f64 = 0.02;
 /// The memory of all threads where the kernel reports no caches, and a core's cache.
 const WITHOUT_CACHES: (u64, u64) = (384 << 20, 256 << 10);
-/// The memory as a multiple of the last caches: STREAM's rule, of three arrays.
+/// The memory as a multiple of the last-level caches: STREAM's rule for three arrays.
 const BEYOND_CACHES: u64 = 12;
 
 /// What was measured.
@@ -105,9 +105,9 @@ struct Calibrated {
 fn plan(machine: &Machine, options: &CalibrateOptions) -> Result<Plan, CalibrateError> {
     let catalogue = Catalogue::builtin().map_err(Box::new)?;
     let hardware = resolve_hardware(machine, options.chip);
-    let of_profile = hardware.profile().map(|profile| profile.metrics.clone());
+    let profile_metrics = hardware.profile().map(|profile| profile.metrics.clone());
     let metrics = match options.metrics.is_empty() {
-        true => of_profile.unwrap_or_default(),
+        true => profile_metrics.unwrap_or_default(),
         false => options.metrics.clone(),
     };
     if metrics.is_empty() {
@@ -126,12 +126,12 @@ fn plan(machine: &Machine, options: &CalibrateOptions) -> Result<Plan, Calibrate
 }
 
 fn metrics(plan: &Plan) -> Vec<Calibrated> {
-    let of_plan = plan.metrics.list.iter().enumerate();
-    let calibrated = of_plan.filter_map(|(at, planned)| {
+    let planned_metrics = plan.metrics.list.iter().enumerate();
+    let calibrated = planned_metrics.filter_map(|(at, planned)| {
         let traffic = planned.metric.apportion.needs()?;
         let weights = plan.weights.iter().enumerate();
-        let of_traffic = weights.filter(|(_, weight)| weight.of == traffic);
-        let named = of_traffic.map(|(at, weight)| (at, weight.name.to_string()));
+        let traffic_weights = weights.filter(|(_, weight)| weight.of == traffic);
+        let named = traffic_weights.map(|(at, weight)| (at, weight.name.to_string()));
         Some(Calibrated {
             at,
             name: planned.metric.name.clone(),
@@ -189,7 +189,7 @@ impl Measurement<'_> {
         Ok(all)
     }
 
-    /// The runs of one kernel, less what is counted while nothing runs.
+    /// The runs of one kernel, minus the counts while nothing runs.
     fn kernel(
         &mut self,
         kernel: Kernel,
@@ -199,7 +199,7 @@ impl Measurement<'_> {
     ) -> Result<ByMetric, CalibrateError> {
         let before = self.reading(name)?;
         let runs = run(kernel, cpus, bytes, || {
-            // The first may have the end of the start in it.
+            // The first reading may include the start of the threads, so it is discarded.
             self.reading(name)?;
             (0..RUNS)
                 .map(|_| self.reading(name))
@@ -209,8 +209,8 @@ impl Measurement<'_> {
         let idle = |metric: usize| [&before[metric], &after[metric]];
         let mut by_metric = Vec::new();
         for (at, metric) in self.metrics.iter().enumerate() {
-            let of_metric: Vec<&Run> = runs.iter().map(|run| &run[at]).collect();
-            let without = less_idle(&of_metric, idle(at));
+            let metric_runs: Vec<&Run> = runs.iter().map(|run| &run[at]).collect();
+            let without = less_idle(&metric_runs, idle(at));
             let all = KernelRuns {
                 name: name.to_owned(),
                 moves: kernel.moves(),
@@ -246,11 +246,11 @@ impl Measurement<'_> {
         let end = self.session.pull()?;
         let window = Window::between(&begin, &end, &self.plan);
         let all = self.metrics.iter();
-        all.map(|metric| self.of_metric(metric, &window, kernel))
+        all.map(|metric| self.metric_run(metric, &window, kernel))
             .collect()
     }
 
-    fn of_metric(
+    fn metric_run(
         &self,
         metric: &Calibrated,
         window: &Window,
@@ -290,14 +290,14 @@ impl Measurement<'_> {
         };
         for (at, metric) in self.metrics.iter().enumerate() {
             let events: Vec<String> = metric.weights.iter().map(|(_, it)| it.clone()).collect();
-            let of_metric: Vec<KernelRuns> = kernels.iter().map(|all| all[at].clone()).collect();
-            let (traffic, left_out) = calibrated(&metric.name, &events, &of_metric)?;
+            let metric_runs: Vec<KernelRuns> = kernels.iter().map(|all| all[at].clone()).collect();
+            let (traffic, left_out) = calibrated(&metric.name, &events, &metric_runs)?;
             let left_out = left_out
                 .into_iter()
                 .map(|event| (metric.name.clone(), event));
             measured.left_out.extend(left_out);
             measured.traffics.push(traffic);
-            measured.patterns.extend(of_metric.iter().map(|kernel| {
+            measured.patterns.extend(metric_runs.iter().map(|kernel| {
                 let counts = (0..events.len()).map(|event| kernel.per_traffic(event));
                 MeasuredPattern {
                     metric: metric.name.clone(),
@@ -312,10 +312,10 @@ impl Measurement<'_> {
     }
 }
 
-/// The runs less the rate of two idle measurements, which is what others do.
+/// The runs minus the rate of two idle measurements, which others cause.
 fn less_idle(runs: &[&Run], idle: [&Run; 2]) -> Vec<Run> {
-    let rate = |of: &dyn Fn(&Run) -> f64| {
-        let sum: f64 = idle.iter().map(|run| of(run)).sum();
+    let rate = |value: &dyn Fn(&Run) -> f64| {
+        let sum: f64 = idle.iter().map(|run| value(run)).sum();
         sum / idle.iter().map(|run| run.seconds).sum::<f64>()
     };
     let without = |run: &&Run| {

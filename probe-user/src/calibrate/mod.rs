@@ -1,6 +1,6 @@
-//! Calibrates the weights of memory traffic on this machine (docs/reference/calibrate.md): known
-//! kernels run alone, and what the cores' events and the socket's counters count meanwhile makes a
-//! [`Calibration`].
+//! Calibrates the weights of memory traffic on this machine (docs/reference/calibrate.md). Known
+//! kernels run alone, and a [`Calibration`] is computed from the counts of the cores' events and of
+//! the socket's counters.
 
 mod kernels;
 mod load;

@@ -1,13 +1,13 @@
-//! From what was counted while kernels ran to the vectors of a calibration.
+//! Computes the vectors of a calibration from the counts of kernels.
 
 use super::CalibrateError;
 use crate::calibration::{CalibratedTraffic, Pattern};
 
-/// The part of an event's largest count per line above which reads within the caches count too
-/// much: such an event stands for no traffic.
+/// An event is left out if it counts reads within the caches at more than this part of its largest
+/// rate, because its counts do not stand for traffic.
 const COUNTS_WITHOUT_TRAFFIC: f64 = 0.02;
 
-/// What one kernel did, in one measurement, less what was counted while nothing ran.
+/// What one kernel did in one measurement, minus the counts while nothing ran.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Run {
     pub(super) seconds: f64,
@@ -27,8 +27,8 @@ pub(super) struct KernelRuns {
 }
 
 impl KernelRuns {
-    fn sum(&self, of: impl Fn(&Run) -> f64) -> f64 {
-        self.runs.iter().map(of).sum()
+    fn sum(&self, value: impl Fn(&Run) -> f64) -> f64 {
+        self.runs.iter().map(value).sum()
     }
 
     pub(super) fn traffic_per_second(&self) -> f64 {
@@ -45,7 +45,7 @@ impl KernelRuns {
         (self.sum(|run| run.counts[event]) / self.sum(|run| run.traffic)).max(0.0)
     }
 
-    /// The relative standard deviation of that over the runs.
+    /// The relative standard deviation of [`Self::per_traffic`] over the runs.
     #[expect(clippy::cast_precision_loss, reason = "some runs")]
     fn spread(&self, event: usize) -> f64 {
         let each = self.runs.iter().map(|run| run.counts[event] / run.traffic);
@@ -58,7 +58,7 @@ impl KernelRuns {
     }
 }
 
-/// The calibration of a metric, and the events that are not in it since they count what moves
+/// The calibration of a metric, and the events that are left out since they count reads that move
 /// nothing.
 pub(super) fn calibrated(
     metric: &str,
@@ -66,16 +66,16 @@ pub(super) fn calibrated(
     kernels: &[KernelRuns],
 ) -> Result<(CalibratedTraffic, Vec<String>), CalibrateError> {
     let moving: Vec<&KernelRuns> = kernels.iter().filter(|it| it.moves).collect();
-    let counts_nothing_else = |event: &usize| {
+    let counts_only_traffic = |event: &usize| {
         let most = moving.iter().map(|it| it.rate(*event)).fold(0.0, f64::max);
-        let still = kernels.iter().filter(|it| !it.moves);
-        let largest = still.map(|it| it.rate(*event)).fold(0.0, f64::max);
+        let cached = kernels.iter().filter(|it| !it.moves);
+        let largest = cached.map(|it| it.rate(*event)).fold(0.0, f64::max);
         largest <= COUNTS_WITHOUT_TRAFFIC * most
     };
-    let (kept, dropped): (Vec<usize>, Vec<usize>) =
-        (0..events.len()).partition(counts_nothing_else);
+    let (included, dropped): (Vec<usize>, Vec<usize>) =
+        (0..events.len()).partition(counts_only_traffic);
     let names = |at: &[usize]| at.iter().map(|at| events[*at].clone()).collect::<Vec<_>>();
-    if kept.is_empty() {
+    if included.is_empty() {
         return Err(CalibrateError::NoEvent {
             metric: metric.to_owned(),
             events: events.join(", "),
@@ -92,15 +92,15 @@ pub(super) fn calibrated(
     };
     let patterns = moving.iter().map(|kernel| Pattern {
         name: kernel.name.clone(),
-        counts: kept
+        counts: included
             .iter()
             .map(|event| kernel.per_traffic(*event))
             .collect(),
     });
     let traffic = CalibratedTraffic {
         metric: metric.to_owned(),
-        events: names(&kept),
-        spreads: kept.iter().map(spread).collect(),
+        events: names(&included),
+        spreads: included.iter().map(spread).collect(),
         patterns: patterns.collect(),
     };
     Ok((traffic, names(&dropped)))
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_of_traffic_and_spread_over_runs() {
+    fn counts_are_per_traffic_and_spread_over_runs() {
         let kernels = [
             kernel(
                 "stream",
@@ -138,14 +138,14 @@ mod tests {
             kernel("chase", true, &[(10.0, [10.0, 10.0])]),
             kernel("cached", false, &[(0.1, [0.0, 0.5])]),
         ];
-        let (found, dropped) = calibrated("read", &events(), &kernels).unwrap();
-        assert_eq!(found.patterns[0].counts, [0.3, 1.0]);
-        assert_eq!(found.patterns[1].counts, [1.0, 1.0]);
-        assert_eq!(found.patterns.len(), 2);
-        assert_eq!(found.spreads[0], 0.0);
+        let (traffic, dropped) = calibrated("read", &events(), &kernels).unwrap();
+        assert_eq!(traffic.patterns[0].counts, [0.3, 1.0]);
+        assert_eq!(traffic.patterns[1].counts, [1.0, 1.0]);
+        assert_eq!(traffic.patterns.len(), 2);
+        assert_eq!(traffic.spreads[0], 0.0);
         assert!(
-            (found.spreads[1] - 0.02 * 2_f64.sqrt()).abs() < 1e-9,
-            "{found:?}"
+            (traffic.spreads[1] - 0.02 * 2_f64.sqrt()).abs() < 1e-9,
+            "{traffic:?}"
         );
         assert_eq!(dropped, Vec::<String>::new());
     }
@@ -154,9 +154,9 @@ mod tests {
     fn events_that_count_cached_reads_are_left_out() {
         let stream = kernel("stream", true, &[(100.0, [30.0, 100.0])]);
         let cached = kernel("cached", false, &[(0.1, [0.0, 300.0])]);
-        let (found, dropped) = calibrated("read", &events(), &[stream.clone(), cached]).unwrap();
+        let (traffic, dropped) = calibrated("read", &events(), &[stream.clone(), cached]).unwrap();
         assert_eq!(
-            (found.events, dropped),
+            (traffic.events, dropped),
             (vec!["misses".to_owned()], vec!["refills".to_owned()])
         );
         let both = kernel("cached", false, &[(0.1, [9.0, 300.0])]);

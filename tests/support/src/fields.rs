@@ -152,7 +152,7 @@ impl Fields {
     }
 
     /// The record without a gap, as in a dump of a KVM guest of 2020 (facts of linux-arm-kernel's
-    /// SPE series): 32 bytes, of a load or store 44.
+    /// SPE series): 32 bytes, or 44 for a load or store.
     #[must_use]
     pub fn dense(&self) -> Vec<u8> {
         let order = |packet: &Vec<u8>| match packet[0] {
@@ -173,8 +173,8 @@ impl Fields {
         bytes
     }
 
-    /// The record as Neoverse cores lay it out: each packet has its place in a cell. Panics where
-    /// they have no place for a packet.
+    /// The record as Neoverse cores lay it out: each packet at a fixed offset of a cell. Panics at
+    /// a packet for which these cores have no offset.
     #[must_use]
     pub fn neoverse(&self) -> [u8; 64] {
         let mut cell = [0; 64];

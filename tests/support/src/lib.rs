@@ -1,4 +1,4 @@
-//! What tests of several packages have in common, without a kernel.
+//! Test support for several packages that needs no kernel.
 //!
 //! This crate does not name probe-user, so that the unit tests of probe-user can use it.
 #![allow(

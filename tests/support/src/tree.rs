@@ -15,7 +15,7 @@ pub fn fixture(path: &str) -> PathBuf {
 
 /// `/sys` of a machine in `tests/fixtures/sysfs`, as files.
 ///
-/// They are unpacked beside the test's program, once for all tests.
+/// The files are unpacked beside the test's program, once for all tests.
 #[must_use]
 pub fn sysfs(machine: &str) -> PathBuf {
     let text = fs::read_to_string(fixture(&format!("sysfs/{machine}.txt"))).unwrap();
