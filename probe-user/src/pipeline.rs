@@ -61,7 +61,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As of [`Session::pull`].
+    /// As for [`Session::pull`].
     pub fn start(
         mut session: Session,
         view: View,
@@ -81,7 +81,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As of [`SavedState::resume`]: totals start from zero.
+    /// As for [`SavedState::resume`]: totals start from zero.
     pub fn resume(&mut self, state: SavedState<'_>) -> Result<(), PipelineError> {
         let generation = self.session.generation()?;
         let plan = self.session.plan();
@@ -122,7 +122,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As of [`Session::work`].
+    /// As for [`Session::work`].
     pub fn work(&self) -> Result<BTreeMap<u32, CpuWork>, SessionError> {
         self.session.work()
     }
@@ -219,7 +219,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As of [`Session::pull`].
+    /// As for [`Session::pull`].
     pub fn advance(&mut self) -> Result<(), SessionError> {
         self.advance_with_names(None)
     }
@@ -228,7 +228,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As of [`Session::pull`].
+    /// As for [`Session::pull`].
     pub fn advance_with_names(&mut self, wait: Option<Duration>) -> Result<(), SessionError> {
         // The hook of the window that ends: the pull may fall back to another.
         let merged_idle = self.session.hook() == Hook::CgroupSwitches;
@@ -245,7 +245,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As of [`Session::drain`], or if a descriptor cannot be waited for.
+    /// As for [`Session::drain`], or if a descriptor cannot be waited for.
     pub async fn run_upkeep(&mut self) -> Result<Infallible, PipelineError> {
         // SAFETY: the session owns the descriptor and outlives this function.
         let lifecycle = unsafe {

@@ -14,7 +14,7 @@ fn check(counting: &mut Counting, cgroups: &[&TestCgroup]) {
 }
 
 #[test]
-fn two_cgroups_two_to_one_on_one_cpu() {
+fn cpu_time_of_two_cgroups_on_one_cpu_is_attributed() {
     let Some(_machine) = machine() else { return };
     let (a, b) = (TestCgroup::new("two"), TestCgroup::new("one"));
     let mut counting = Counting::start("task-clock");
@@ -28,7 +28,7 @@ fn two_cgroups_two_to_one_on_one_cpu() {
 }
 
 #[test]
-fn short_bursts_on_each_cpu_in_turn() {
+fn short_bursts_on_each_cpu_are_attributed() {
     let Some(_machine) = machine() else { return };
     for cpu in online_cpus() {
         let a = TestCgroup::new("burst");
@@ -39,7 +39,7 @@ fn short_bursts_on_each_cpu_in_turn() {
 }
 
 #[test]
-fn beside_a_task_that_only_updates_maps() {
+fn cpu_time_is_attributed_beside_a_task_that_updates_maps() {
     let Some(_machine) = machine() else { return };
     let maps = TestCgroup::new("maps");
     let mut counting = Counting::start("task-clock");

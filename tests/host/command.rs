@@ -253,7 +253,7 @@ fn a_session_that_cannot_start_leaves_no_cgroup() {
 }
 
 #[test]
-fn narrowed_to_a_cgroup_only_its_rows_are_shown() {
+fn with_a_cgroup_only_its_rows_are_shown() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -12,7 +12,7 @@ use test_harness::{
 
 /// pmuscope raises its soft limit to what it needs, and the command runs with the original limit.
 #[test]
-fn a_low_soft_limit_of_open_files_is_no_obstacle() {
+fn a_low_soft_limit_of_open_files_is_raised() {
     let Some(_machine) = shared_machine() else {
         return;
     };

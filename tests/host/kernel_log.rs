@@ -67,7 +67,7 @@ fn a_refused_row_is_logged_on_request() {
 
 /// Each refusal is logged, or counted as a suppressed message.
 #[test]
-fn no_more_than_the_limit_is_sent() {
+fn no_more_messages_than_the_limit_are_sent() {
     let Some(_machine) = machine() else { return };
     let messages = Messages::with_kernel_log();
     let mut counting = Counting::plain(plan("task-clock"), |config| config.max_rows = Some(1));

@@ -24,7 +24,7 @@ use test_harness::{
 };
 
 #[test]
-fn five_hundred_short_cgroups_in_one_interval() {
+fn five_hundred_short_cgroups_have_counts_and_names() {
     let Some(_machine) = machine() else { return };
     let mut counting = Counting::start("task-clock");
     let mut created = BTreeSet::new();

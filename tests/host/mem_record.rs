@@ -21,7 +21,7 @@ fn refused(directory: &std::path::Path, words: &[&str]) -> (String, Option<i32>)
 }
 
 #[test]
-fn wrong_input_is_answered_by_one_sentence() {
+fn wrong_input_is_reported_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let cases: &[(&[&str], &str)] = &[
         (&["record"], "nothing to record: give a command after --"),

@@ -11,7 +11,7 @@ fn cpu_time(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_task_moved_while_it_runs() {
+fn the_time_of_a_task_moved_while_it_runs_is_split() {
     let Some(_machine) = machine() else { return };
     let (old, new) = (TestCgroup::new("old"), TestCgroup::new("new"));
     let mut counting = Counting::start("task-clock");
@@ -156,7 +156,7 @@ fn is_pinned(pid: u32) -> bool {
 /// Processes of 2 ms in sequence. Each moves itself into a new cgroup, as the first process of a
 /// container does.
 #[test]
-fn tasks_that_move_themselves() {
+fn tasks_that_move_themselves_are_counted_in_their_new_cgroup() {
     const COUNT: usize = 200;
     /// Difference between the clocks of the hook and of perf at each switch. The hook corrects for
     /// its own run time, and the perf clock includes it.
@@ -199,7 +199,7 @@ fn tasks_that_move_themselves() {
 }
 
 #[test]
-fn a_storm_of_forks() {
+fn the_time_of_many_short_processes_is_counted() {
     let Some(_machine) = machine() else { return };
     let storm = TestCgroup::new("storm");
     let mut counting = Counting::start("task-clock");

@@ -95,7 +95,7 @@ fn throttling_is_what_the_kernel_reports() {
         Controlled::V1 { .. } => ("throttled_time ", 1),
         Controlled::V2 { .. } => ("throttled_usec ", 1000),
     };
-    // The timer of the periods goes on for a while after the load.
+    // The timer of the periods continues for a while after the load.
     let read = || ["nr_periods ", "nr_throttled ", time].map(|word| number(&stat, word));
     let least = read();
     let window = counting.window();

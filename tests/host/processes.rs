@@ -143,8 +143,8 @@ fn a_process_lives_on_after_exec_by_a_thread() {
 /// The processes of a cgroup that have rows.
 fn processes(window: &Window, cgroup: &TestCgroup) -> Vec<u32> {
     let owners = window.usage.keys();
-    let of_cgroup = owners.filter(|owner| owner.cgroup == cgroup.id);
-    of_cgroup.map(|owner| owner.tgid).collect()
+    let in_cgroup = owners.filter(|owner| owner.cgroup == cgroup.id);
+    in_cgroup.map(|owner| owner.tgid).collect()
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn rows_of_processes_with_a_lost_end_are_freed() {
 }
 
 #[test]
-fn more_processes_than_rows_end_in_one_window() {
+fn counts_are_kept_when_more_processes_than_rows_end() {
     let Some(_machine) = machine() else { return };
     let storm = TestCgroup::new("storm");
     let by_process = |max_rows| {

@@ -211,7 +211,7 @@ fn a_command_is_recorded_until_it_ends() {
 
 /// A recording compared with itself and in parts, its views, and arguments that are refused.
 #[test]
-fn views_and_comparisons_of_a_recording() {
+fn a_recording_can_be_viewed_and_compared() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -50,7 +50,7 @@ fn a_process_is_counted_until_it_ends() {
 
 /// A limit below what timers and signals need is an error, not a panic.
 #[test]
-fn too_few_open_files_are_one_sentence() {
+fn too_few_open_files_are_reported_in_one_sentence() {
     for limit in [6, 8, 12, 20] {
         let mut command = pmuscope();
         command.args(["stat", "--", "true"]);

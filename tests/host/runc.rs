@@ -33,8 +33,8 @@ pub(crate) struct Container {
 const CGROUPS: &str = "/pmuscope-test-runc";
 
 impl Container {
-    /// A bundle with one program and with read-only mounts of these host directories. `number`
-    /// distinguishes the containers of one test process.
+    /// A bundle with one program and with read-only mounts of the `shared` host directories.
+    /// `number` distinguishes the containers of one test process.
     pub(crate) fn new(number: u128, program: &Path, shared: &[&str]) -> Self {
         let bundle = tempfile::tempdir().unwrap();
         let root = bundle.path().join("rootfs");

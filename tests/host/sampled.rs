@@ -166,7 +166,7 @@ fn samples_of_a_clock_alone_have_no_interval() {
 /// The kernel counts a clock at all privilege levels, also where its samples exclude one.
 #[test]
 fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
-    // Not a multiple of the tick, which always interrupts into the kernel.
+    // Not a multiple of the tick, because a sample at a tick is always in the kernel.
     const PERIOD: u32 = 207_143;
     let Some(_machine) = machine() else {
         return;
@@ -211,7 +211,7 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
 
 /// The time to resolve function names is not part of the window: counts are read before.
 #[test]
-fn naming_takes_nothing_from_the_counts_of_a_window() {
+fn naming_does_not_change_the_counts_of_a_window() {
     let Some(_machine) = machine() else {
         return;
     };
@@ -426,7 +426,7 @@ fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
 }
 
 #[test]
-fn samples_of_an_ended_container_are_in_one_snapshot_more() {
+fn samples_of_an_ended_container_are_in_one_more_snapshot() {
     let Some(_machine) = shared_machine() else {
         return;
     };

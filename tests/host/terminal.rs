@@ -78,7 +78,12 @@ impl Terminal {
 
 /// Output of `stat -I INTERVAL` on a terminal, interrupted after a number of windows, or until its
 /// command ends.
-fn written(term: &str, interval: &str, windows: usize, arguments: &[&str]) -> Option<String> {
+fn output_on_terminal(
+    term: &str,
+    interval: &str,
+    windows: usize,
+    arguments: &[&str],
+) -> Option<String> {
     let mut terminal = Terminal::open(80, 24)?;
     let mut command = pmuscope();
     command.args(["stat", "-I", interval, "-e", "task-clock"]);
@@ -111,7 +116,7 @@ fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(text) = written("xterm", "50", 20, &[]) else {
+    let Some(text) = output_on_terminal("xterm", "50", 20, &[]) else {
         return;
     };
     // The first windows are separated by messages of the start, and so are not redrawn.
@@ -131,7 +136,7 @@ fn the_end_draws_what_was_counted_since_the_last_window() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(text) = written("xterm", "500", 1, &[]) else {
+    let Some(text) = output_on_terminal("xterm", "500", 1, &[]) else {
         return;
     };
     let elapsed = text.lines().filter_map(|line| {
@@ -184,7 +189,7 @@ fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
     };
     let with_command = ["--", "sleep", "0.3"];
     for (term, arguments) in [("dumb", &[][..]), ("xterm", &with_command)] {
-        let Some(text) = written(term, "50", 3, arguments) else {
+        let Some(text) = output_on_terminal(term, "50", 3, arguments) else {
             return;
         };
         assert!(!text.contains('\u{1b}'), "{text:?}");

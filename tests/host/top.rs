@@ -170,7 +170,7 @@ fn no_key_is_lost_while_the_size_changes() {
 
 /// Rows by process come from a new session, in the same view.
 #[test]
-fn rows_by_process_count_again() {
+fn rows_by_process_come_from_a_new_session() {
     let Some(_machine) = shared_machine() else {
         return;
     };

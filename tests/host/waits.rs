@@ -102,7 +102,7 @@ fn waits_continue_in_another_run_queue() {
 
 /// Each of two loops on one CPU waits as long as the other one runs.
 #[test]
-fn each_waits_for_the_other() {
+fn two_loops_on_one_cpu_wait_for_each_other() {
     let Some(_machine) = machine() else { return };
     let (a, b) = (TestCgroup::new("a"), TestCgroup::new("b"));
     let mut loads = [&a, &b].map(|cgroup| cgroup.load("burn 0 60000"));

@@ -98,7 +98,7 @@ struct Calibrated {
     /// Index into the metrics of the plan.
     at: usize,
     name: String,
-    /// The weights of its traffic: indices into those of the plan, and names.
+    /// The weights of the metric's traffic: indices into the plan's weights, and names.
     weights: Vec<(usize, String)>,
 }
 
@@ -152,7 +152,7 @@ struct Measurement<'a> {
 type ByMetric = Vec<KernelRuns>;
 
 impl Measurement<'_> {
-    /// Every kernel on one CPU and on all of them.
+    /// Runs every kernel on one CPU and on all CPUs.
     fn all(
         &mut self,
         machine: &Machine,

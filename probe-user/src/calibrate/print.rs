@@ -8,7 +8,7 @@ use super::Measured;
 ///
 /// # Errors
 ///
-/// Those of the writer.
+/// The writer fails.
 pub fn table(out: &mut impl Write, measured: &Measured) -> io::Result<()> {
     writeln!(out, "{}", measured.machine)?;
     let mut metric = "";

@@ -1,8 +1,8 @@
 //! Filters of uncore PMUs that take more than a number, or that exclude each other.
 //!
-//! By the Tegra410 document, a PCIe root complex has one filter by device address (`src_bdf`) for
-//! all its counters, which excludes the filter by root port. PCIE-TGT compares addresses by base
-//! and mask.
+//! According to the Tegra410 document, a PCIe root complex has one filter by device address
+//! (`src_bdf`) for all its counters, which excludes the filter by root port. PCIE-TGT compares
+//! addresses by base and mask.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

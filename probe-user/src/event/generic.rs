@@ -11,7 +11,7 @@ pub(super) const TYPE_HARDWARE: u32 = 0;
 pub(super) const TYPE_SOFTWARE: u32 = 1;
 /// `PERF_TYPE_HW_CACHE`
 pub(super) const TYPE_HW_CACHE: u32 = 3;
-/// Type of the counters that pmuscope's program at each switch keeps: the kernel has no such PMU.
+/// Type of the counters that pmuscope's own program keeps at switches; the kernel has no such PMU.
 pub(super) const TYPE_SCHEDULER: u32 = u32::MAX;
 /// perf's event for the wall clock; no counter is opened for it.
 pub(super) const DURATION_TIME: &str = "duration_time";

@@ -33,7 +33,7 @@ impl Modifiers {
         Ok(modifiers)
     }
 
-    /// The union of both: perf adds the group's modifiers to those of each event.
+    /// The union with `other`: perf adds the group's modifiers to each event's own.
     pub(super) fn with(self, other: Self) -> Self {
         Self {
             user: self.user | other.user,

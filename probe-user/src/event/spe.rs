@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_latency_is_as_wide_as_the_counters() {
+    fn the_maximum_latency_follows_the_counter_width() {
         for (stated, longest) in [(Some("12\n"), 4095), (Some("16\n"), 65_535), (None, 65_535)] {
             let root = Tree::new();
             let mut files = vec![("type", "20\n"), ("cpumask", "0\n")];

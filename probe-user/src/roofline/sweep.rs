@@ -9,7 +9,7 @@ use crate::machine::caches::Cache;
 /// at least four times as large.
 const STREAM_MULTIPLE: u64 = 3 * 4;
 
-/// Bytes of the three arrays where the kernel reports no caches: more than those of most machines.
+/// Bytes of the three arrays where the kernel reports no caches: larger than most machines' caches.
 const BYTES_WITHOUT_CACHES: u64 = 384 << 20;
 
 /// One part in this many of a cache is used; the rest is left to other data.
@@ -194,12 +194,12 @@ mod tests {
         let cpus = "0-7".parse().unwrap();
         let locations = locations(&cpus, |cpu| cpu % 2, |cpu| cpu % 4);
         let groups = cpu_groups(&locations);
-        let found: Vec<_> = groups
+        let shapes: Vec<_> = groups
             .iter()
             .map(|group| (group.socket, group.cpus.clone(), group.cores))
             .collect();
         assert_eq!(
-            found,
+            shapes,
             [
                 (Some(0), vec![0, 2, 4, 6], 2),
                 (Some(1), vec![1, 3, 5, 7], 2),
@@ -255,9 +255,9 @@ mod tests {
                     .iter()
                     .filter(|cpu| group.socket.is_none_or(|socket| at(*cpu) == socket))
                     .collect();
-                let mut found = group.cpus.clone();
-                found.sort_unstable();
-                prop_assert_eq!(found, expected);
+                let mut sorted = group.cpus.clone();
+                sorted.sort_unstable();
+                prop_assert_eq!(sorted, expected);
                 let threads = group.thread_counts(usize::MAX);
                 prop_assert!(threads.is_sorted() && threads.contains(&group.cpus.len()));
                 prop_assert!(group.cores >= 1 && group.cores <= group.cpus.len());

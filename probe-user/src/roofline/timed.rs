@@ -42,7 +42,7 @@ pub(super) struct TimedRun {
     pub(super) seconds_per_iteration: f64,
     /// Seconds of all threads together.
     pub(super) wall: f64,
-    /// Seconds of these in which the threads waited for their CPUs.
+    /// The part of `wall` in which the threads waited for their CPUs.
     pub(super) waited: f64,
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn timer() -> Option<u64> {
     None
 }
 
-/// Ticks per second of that timer, as the firmware states them.
+/// Ticks per second of Arm's generic timer, as the firmware states them.
 #[cfg(target_arch = "aarch64")]
 #[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
 pub(crate) fn timer_frequency() -> Option<u64> {

@@ -51,7 +51,7 @@ pub(crate) struct AccessSample {
     pub(crate) cgroup: u64,
 }
 
-/// A record of such a ring.
+/// A record of a ring of memory-access samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessRecord {
     Sample(AccessSample),
@@ -64,7 +64,7 @@ pub(crate) enum AccessRecord {
     Other,
 }
 
-/// Iterates over the records in bytes access from such a ring.
+/// Iterates over the records in bytes taken from a ring of memory-access samples.
 pub(crate) type AccessRecords<'a> = RecordIter<'a, AccessRecord>;
 
 impl ParseRecord<'_> for AccessRecord {

@@ -19,7 +19,7 @@ pub(crate) struct Child {
     pid: Pid,
     pidfd: OwnedFd,
     /// None once released.
-    go: Option<io::PipeWriter>,
+    release_pipe: Option<io::PipeWriter>,
     exec_error: io::PipeReader,
 }
 
@@ -37,10 +37,10 @@ impl Child {
             .collect::<Result<_, _>>()?;
         let mut argv: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
         argv.push(std::ptr::null());
-        let (wait, go) = io::pipe()?;
+        let (wait, release_pipe) = io::pipe()?;
         let (exec_error, report) = io::pipe()?;
 
-        let close_in_child = [go.as_raw_fd(), exec_error.as_raw_fd()];
+        let close_in_child = [release_pipe.as_raw_fd(), exec_error.as_raw_fd()];
         // SAFETY: the child calls only async-signal-safe functions until it execs or exits.
         let Some((pid, pidfd)) = (unsafe { clone_into(cgroup) })? else {
             // SAFETY: in the child; argv is a null-terminated array of C strings made before.
@@ -49,7 +49,7 @@ impl Child {
         Ok(Self {
             pid,
             pidfd,
-            go: Some(go),
+            release_pipe: Some(release_pipe),
             exec_error,
         })
     }
@@ -64,8 +64,8 @@ impl Child {
         let running = RunningChild {
             pidfd: self.pidfd.try_clone()?,
         };
-        if let Some(mut go) = self.go.take() {
-            go.write_all(b"g")?;
+        if let Some(mut release_pipe) = self.release_pipe.take() {
+            release_pipe.write_all(b"g")?;
         }
         // The descriptor closes at exec; until then the child may send an errno.
         let mut errno = [0; 4];
@@ -83,7 +83,7 @@ impl Child {
 impl Drop for Child {
     /// A child that still waits sees end of file on its pipe, and exits.
     fn drop(&mut self) {
-        if self.go.take().is_some() {
+        if self.release_pipe.take().is_some() {
             // Drop has no one to report an error to.
             let _ended = wait(self.pidfd.as_fd());
         }

@@ -63,8 +63,8 @@ fn totals_continue_across_a_reload_and_an_off_period() {
         let event = format!("event=\"{event}\"");
         let parts = ["pmuscope_events_", "total{", &name, &event, "group="];
         let mut names = series.keys();
-        let found = names.find(|it| parts.iter().all(|part| it.contains(part)));
-        let label = found.unwrap().split_once("group=\"").unwrap().1;
+        let name = names.find(|it| parts.iter().all(|part| it.contains(part)));
+        let label = name.unwrap().split_once("group=\"").unwrap().1;
         label.split_once('"').unwrap().0.to_owned()
     };
     let clock_group = group(&reloaded, "task-clock");
@@ -72,16 +72,16 @@ fn totals_continue_across_a_reload_and_an_off_period() {
     assert_eq!(group(&reloaded, "minor-faults"), clock_group);
     let group_label = format!("group=\"{clock_group}\"");
     let time = |family: &str, event: &str| {
-        let found = find(&reloaded, &[family, &name, &group_label, event]);
-        found.unwrap_or_else(|| panic!("no {family} in {reloaded:?}"))
+        let value = find(&reloaded, &[family, &name, &group_label, event]);
+        value.unwrap_or_else(|| panic!("no {family} in {reloaded:?}"))
     };
     let raw = time("pmuscope_events_seconds_total{", "event=\"task-clock\"");
     let enabled = time("_enabled_seconds_total{", "");
     let running = time("_running_seconds_total{", "");
     for (what, seconds) in [("enabled", enabled), ("running", running)] {
-        let off = (raw / seconds - 1.0).abs();
+        let error = (raw / seconds - 1.0).abs();
         println!("{raw} s counted in {seconds} s {what}");
-        assert!(off < 0.02, "{raw} s counted in {seconds} s {what}");
+        assert!(error < 0.02, "{raw} s counted in {seconds} s {what}");
     }
 
     // A change of labels or of the interval keeps the session.

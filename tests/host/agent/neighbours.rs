@@ -21,7 +21,7 @@ fn verdict(series: &Series, container: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_container_that_waits_behind_another_one_suffers_while_it_does() {
+fn the_verdict_is_set_while_a_container_waits_behind_another_one() {
     let Some(_machine) = machine() else { return };
     let pod = TestCgroup::new("neighbours");
     let [victim, loud] = [1, 2].map(container_id);

@@ -9,12 +9,15 @@ use test_harness::{
 /// Estimated count of an event in a container.
 fn counted(series: &Series, id: &str, event: &str) -> Option<f64> {
     let (name, event) = (format!("name=\"{id}\""), format!("event=\"{event}\""));
-    let mut found = series.iter().filter(|(series, _)| {
+    let mut matching = series.iter().filter(|(series, _)| {
         let parts = ["pmuscope_events_estimated_", "total{", &name, &event];
         parts.iter().all(|part| series.contains(part))
     });
-    let first = found.next().map(|(_, value)| *value);
-    assert!(found.next().is_none(), "{event} of {id} is not one series");
+    let first = matching.next().map(|(_, value)| *value);
+    assert!(
+        matching.next().is_none(),
+        "{event} of {id} is not one series"
+    );
     first
 }
 

@@ -117,7 +117,7 @@ fn an_invalid_request_gets_its_status_code() {
 }
 
 #[test]
-fn a_hundred_scrapes_at_once() {
+fn a_hundred_concurrent_scrapes_are_answered() {
     let Some(_machine) = shared_machine() else {
         return;
     };

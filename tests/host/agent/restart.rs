@@ -215,7 +215,7 @@ fn keep_pins_leaves_the_pins_and_unpin_removes_them() {
     assert!(text.starts_with("there are no pins in "), "{text}");
 }
 
-/// Without a place for pins or a place for the state the agent counts anyway, and logs both.
+/// Where neither pins nor the state can be saved, the agent counts anyway, and logs both.
 #[test]
 fn the_agent_counts_without_a_bpffs_or_a_state_directory() {
     let Some(_machine) = shared_machine() else {

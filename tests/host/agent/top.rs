@@ -194,7 +194,7 @@ fn totals_of_a_process_continue_when_it_is_shown_again() {
     assert!(shown(&fewer).len() < 2, "{:?}", shown(&fewer));
 }
 
-/// By default no processes are shown, and no row is by process.
+/// By default no processes are shown, neither in metrics nor in JSON.
 #[test]
 fn no_processes_are_shown_by_default() {
     let Some(_machine) = shared_machine() else {

@@ -212,7 +212,7 @@ fn guesses_delay_no_verified_user() {
             200
         );
         let meanwhile = count() - before;
-        // One more may have been in progress.
+        // One more verification may have been in progress.
         assert!(meanwhile <= usize::from(ADDRESSES) + 1, "{meanwhile}");
         all.extend(&statuses);
         assert!(

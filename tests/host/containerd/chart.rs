@@ -43,15 +43,15 @@ pub(super) struct Chart {
 impl Chart {
     pub(super) fn read() -> Self {
         let objects: Vec<Value> = serde_saphyr::from_multiple(RENDERED).unwrap();
-        let of_kind = |kind: &str| {
+        let object = |kind: &str| {
             objects
                 .iter()
                 .find(|object| object["kind"] == kind)
                 .unwrap()
         };
-        let agent_toml = of_kind("ConfigMap")["data"]["agent.toml"].as_str();
+        let agent_toml = object("ConfigMap")["data"]["agent.toml"].as_str();
         Self {
-            pod: of_kind("DaemonSet")["spec"]["template"]["spec"].clone(),
+            pod: object("DaemonSet")["spec"]["template"]["spec"].clone(),
             agent_toml: agent_toml.unwrap().to_owned(),
         }
     }

@@ -193,7 +193,7 @@ fn ten_thousand_tags_are_all_seen() {
 
 /// More markers than fit in the ring between two reads: the lost ones are counted.
 #[test]
-fn records_beyond_the_ring_are_counted() {
+fn markers_that_do_not_fit_the_ring_are_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };

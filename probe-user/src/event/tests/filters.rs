@@ -22,7 +22,7 @@ fn a_device_address_is_encoded_and_enabled() {
     );
     let with_domain = counter("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0005:27:01.1,src_bdf_en=1/");
     assert_eq!(with_domain.config1, filtered.config1);
-    // A number stays what it is.
+    // A number is not converted.
     let number = counter("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0x2709,src_bdf_en/");
     assert_eq!(number.config1, filtered.config1);
     assert_eq!(
@@ -39,11 +39,11 @@ fn a_filter_that_is_not_turned_on_is_refused() {
         "the filter src_bdf=0x2709 of `nvidia_pcie_pmu_0_rc_4` cannot be used: it does nothing \
          unless it is turned on; add src_bdf_en=1"
     );
-    let off = refused("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1,src_bdf_en=0/");
-    assert!(off.ends_with("add src_bdf_en=1"), "{off}");
+    let refusal = refused("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1,src_bdf_en=0/");
+    assert!(refusal.ends_with("add src_bdf_en=1"), "{refusal}");
     for term in ["dst_addr_base=0x10000", "dst_addr_mask=0xfff00"] {
-        let off = refused(&format!("nvidia_pcie_tgt_pmu_0_rc_1/wr_bytes,{term}/"));
-        assert!(off.ends_with("add dst_addr_en=1"), "{off}");
+        let refusal = refused(&format!("nvidia_pcie_tgt_pmu_0_rc_1/wr_bytes,{term}/"));
+        assert!(refusal.ends_with("add dst_addr_en=1"), "{refusal}");
     }
 }
 

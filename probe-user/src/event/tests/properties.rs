@@ -114,7 +114,9 @@ proptest! {
 
     /// Pieces of correct lists in any order reach more of the code than random text.
     #[test]
-    fn no_jumble_panics(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12)) {
+    fn no_mix_of_list_pieces_panics(
+        pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12),
+    ) {
         PMUS.with(|pmus| { let _ = parse(&pieces.concat(), pmus); });
     }
 }

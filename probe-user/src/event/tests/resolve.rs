@@ -64,12 +64,12 @@ fn raw_codes_go_to_the_core_pmu() {
     let arm = grace.get("armv8_pmuv3_0").unwrap().unwrap().type_;
     assert_ne!(arm, 4);
     for (text, config) in [("r8", 8), ("r1A:u", 0x1a), ("rffffffffffffffff", u64::MAX)] {
-        let on = |pmus| {
+        let type_and_config = |pmus| {
             let counter = counter(text, pmus);
             (counter.type_, counter.config)
         };
-        assert_eq!(on(&spr), (4, config), "{text}");
-        assert_eq!(on(&grace), (arm, config), "{text}");
+        assert_eq!(type_and_config(&spr), (4, config), "{text}");
+        assert_eq!(type_and_config(&grace), (arm, config), "{text}");
     }
 }
 
@@ -288,14 +288,14 @@ fn one_name_stands_for_all_instances() {
         });
         names.collect()
     };
-    let each = |events: &str| {
+    let for_each_unit = |events: &str| {
         let event = |unit: u32| vec![format!("uncore_imc_{unit}/{events}/")];
         [event(0), event(1)]
     };
     for pattern in ["uncore_imc", "imc", "uncore_imc_*", "uncore_imc_?", "*imc*"] {
         assert_eq!(
             names(&format!("{pattern}/event=0x5/")),
-            each("event=0x5"),
+            for_each_unit("event=0x5"),
             "{pattern}"
         );
     }

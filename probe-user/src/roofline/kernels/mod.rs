@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_vector_here_computes_the_triad_of_all_elements() {
+    fn every_available_vector_extension_computes_the_whole_triad() {
         for vectors in Vectors::available() {
             for stores in [Stores::Plain, Stores::NonTemporal] {
                 let mut arrays = Arrays::new(3 * 5 * BLOCK as u64).unwrap();

@@ -122,7 +122,7 @@ fn a_quiet_machine_is_reported_as_quiet() {
     assert_eq!(sentences(&roofline), quiet);
     roofline.disturbance.others = None;
     roofline.disturbance.stolen = Some(0.5);
-    let found = sentences(&roofline);
-    assert!(found[0].contains("/proc/stat cannot be read"), "{found:?}");
-    assert_eq!(found[1], "! the hypervisor took 0.50 CPUs");
+    let lines = sentences(&roofline);
+    assert!(lines[0].contains("/proc/stat cannot be read"), "{lines:?}");
+    assert_eq!(lines[1], "! the hypervisor took 0.50 CPUs");
 }
