@@ -121,28 +121,28 @@ fn assert_conserves(cgroups: usize) {
 }
 
 #[test]
-fn counts_are_conserved_with_one_cgroup() {
+fn with_one_cgroup_counts_are_conserved() {
     if let Some(_machine) = machine() {
         assert_conserves(1);
     }
 }
 
 #[test]
-fn counts_are_conserved_with_ten_cgroups() {
+fn with_ten_cgroups_counts_are_conserved() {
     if let Some(_machine) = machine() {
         assert_conserves(10);
     }
 }
 
 #[test]
-fn counts_are_conserved_with_a_thousand_cgroups() {
+fn with_a_thousand_cgroups_counts_are_conserved() {
     if let Some(_machine) = machine() {
         assert_conserves(1000);
     }
 }
 
 #[test]
-fn counts_without_a_row_are_in_the_overflow_row() {
+fn with_a_map_that_is_too_small_counts_are_in_the_overflow_row() {
     let Some(_machine) = machine() else { return };
     let began = Instant::now();
     // The idle rows, one on each CPU, fill the map.
@@ -190,7 +190,7 @@ fn rows_beside_others(rows: usize) -> usize {
 
 /// The map fills up long before the next pull, so rows are evicted between pulls.
 #[test]
-fn counts_are_conserved_when_rows_are_evicted_between_pulls() {
+fn with_rows_evicted_between_pulls_counts_are_conserved() {
     let Some(_machine) = machine() else { return };
     let rows = rows_beside_others(1_000);
     let config = |config: &mut Config| config.max_rows = Some(u32::try_from(rows).unwrap());
@@ -223,7 +223,7 @@ fn counts_are_conserved_when_rows_are_evicted_between_pulls() {
 /// A process that visits many cgroups does not use up the rows for later cgroups. Its idle rows are
 /// freed, and their counts are kept.
 #[test]
-fn counts_are_conserved_when_a_process_hops_through_more_cgroups_than_rows() {
+fn with_more_cgroups_than_rows_counts_are_conserved() {
     const CGROUPS: usize = 400;
     let Some(_machine) = machine() else { return };
     let rows = rows_beside_others(3 * CGROUPS);
