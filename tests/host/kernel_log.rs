@@ -215,7 +215,7 @@ fn without_a_reader_messages_are_kept_until_the_ring_is_full() {
     let health = counting.session.pull().unwrap().health;
     assert!(dropped(&health) > 0);
     assert!(!messages.take(REFUSED).is_empty());
-    // Another level needs other programs.
+    // Another log level needs other programs.
     let before = health.sum.runs;
     let (without, _guard) = Messages::in_thread("info");
     let mut counting = counting.restart(config, || {});

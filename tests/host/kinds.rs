@@ -36,7 +36,7 @@ fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
         // The load is started from its own CPU, so it does not run on the other one.
         on_cpu(*cpu, || cgroup.load(&format!("burn {cpu} 30")).finish());
     }
-    // The cost is of the CPU with the highest overhead, here CPU 1. A CPU of another kind reads
+    // `cost` describes the CPU with the highest overhead, here CPU 1. A CPU of another kind reads
     // other counters.
     on_cpu(1, || cgroups[1].1.load("bursts 1 20 20 2000").finish());
     let window = counting.window();

@@ -128,8 +128,8 @@ fn counting_continues_without_a_process() {
         counted,
         kernel_clock.nanos(),
     );
-    // The counters of the new session start at zero. That must not be taken for a counter that went
-    // back.
+    // The counters of the new session start at zero. The programs must not take this for counters
+    // that went back.
     assert_eq!(window.health.sum.rebased, 0);
 
     drop(counting);

@@ -111,7 +111,7 @@ fn a_kill_leaves_whole_windows() {
         .unwrap();
     let text = String::from_utf8(replayed.stdout).unwrap();
     assert_eq!(text.lines().count(), readable);
-    // A new recording refuses to overwrite it.
+    // A new recording refuses to overwrite the interrupted one.
     let again = pmuscope()
         .args(["record", "-e", "task-clock", "-o"])
         .arg(&path)

@@ -26,7 +26,7 @@ pub(super) struct ThreadBytes {
     pub(super) cached: u64,
 }
 
-/// Runs `during` while the kernel runs on each of the CPUs. All of its memory is touched before.
+/// Runs `during` while the kernel runs on each of the CPUs. The kernel's memory is touched before.
 pub(super) fn run<T>(
     kernel: Kernel,
     cpus: &[u32],

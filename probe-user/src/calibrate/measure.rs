@@ -239,7 +239,7 @@ impl Measurement<'_> {
         Ok(by_metric)
     }
 
-    /// What is counted in the time of one measurement, by metric.
+    /// Counts for the time of one measurement. Returns one run for each metric.
     fn reading(&mut self, kernel: &str) -> Result<Vec<Run>, CalibrateError> {
         let begin = self.session.pull()?;
         thread::sleep(self.options.time);

@@ -227,7 +227,7 @@ pub enum EventError {
         per_cpu: String,
         uncore: String,
     },
-    /// A count of the program at each switch beside counters of a PMU.
+    /// A scheduler event in a group with counters of a PMU.
     #[error(
         "the group `{group}` has `{event}`, which pmuscope's own program counts at switches, \
          beside counters of a PMU; write it outside of the braces"
@@ -245,7 +245,7 @@ pub enum EventError {
 }
 
 impl EventError {
-    /// Whether the event is right, and this machine cannot count it.
+    /// Whether the event is valid but this machine cannot count it.
     pub(super) fn is_of_machine(&self) -> bool {
         matches!(
             self,

@@ -38,7 +38,7 @@ use crate::{
 pub struct EventGroup {
     /// At least one; the first is the leader.
     pub events: Vec<Event>,
-    /// Whether it was written with braces; a single event is a group of one without.
+    /// Whether it was written with braces. A single event without braces is a group of one.
     pub explicit: bool,
 }
 

@@ -74,7 +74,7 @@ pub enum SamplingError {
          by `pmuscope stat -e`"
     )]
     Uncore(String),
-    /// A count of the program at each switch.
+    /// A scheduler event, which pmuscope's program counts at each switch.
     #[error(
         "cannot sample `{0}`: pmuscope's own program counts it at switches; count it (`-e {0}`)"
     )]
@@ -148,9 +148,9 @@ impl SampledEvent {
         self.counter.is_clock()
     }
 
-    /// Whether it counts nothing but what it samples. A clock of the kernel and AMD's IBS count at
-    /// all privilege levels, and IBS also what its filters (`config1`: `ldlat`, `fetchlat`) leave
-    /// out of the samples (`arch/x86/events/amd/ibs.c`).
+    /// Whether it counts only events that it samples. A clock of the kernel and AMD's IBS count at
+    /// all privilege levels. IBS also counts operations that its filters (`config1`: `ldlat`,
+    /// `fetchlat`) leave out of the samples (`arch/x86/events/amd/ibs.c`).
     #[must_use]
     pub fn counts_as_it_samples(&self) -> bool {
         let filters = self.exclude.user || self.exclude.kernel;

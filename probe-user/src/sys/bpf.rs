@@ -295,7 +295,7 @@ mod tests {
                 }
             });
             assert_eq!(result.unwrap(), "read");
-            // Other tests of this process may have added theirs.
+            // Other tests of this process may have added retries.
             assert!(retries() >= before + 4);
         }
     }

@@ -123,7 +123,7 @@ mod tests {
             time.get()
         };
         let other = || {
-            // The third is the one without an interrupt.
+            // Only the third reading has no interrupt.
             read.set(read.get() + 1);
             let pause = if read.get() == 3 { 0 } else { 1000 };
             time.set(time.get() + pause);

@@ -59,7 +59,7 @@ fn counting_continues_under_repeated_sighups() {
     let manager = agent.manager();
     let pid = Pid::from_raw(agent.pid().cast_signed()).unwrap();
     thread::scope(|scope| {
-        // Dropped at the end of this block, also on a panic, which ends the thread below.
+        // The drop at the end of this block, also on a panic, ends the thread below.
         let (_sender, stopped) = channel::<()>();
         scope.spawn(move || {
             while stopped.try_recv() == Err(TryRecvError::Empty) {
