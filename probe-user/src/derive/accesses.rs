@@ -32,7 +32,7 @@ pub(crate) const MEAN_LATENCY: &str = "memory_access_latency_mean_cycles";
 
 /// The metrics of sampled accesses: their indices in a report.
 pub(super) struct AccessMetrics {
-    /// What samples each class.
+    /// The sampler of each class.
     samplers: BTreeMap<Class, Arc<str>>,
     /// Classes without a number of operations.
     tagged: BTreeSet<Class>,
@@ -187,7 +187,7 @@ impl AccessMetrics {
                     add.estimate(translation, latency);
                 }
                 // Some cores never report a page walk. A count of 0 is trusted only if any access
-                // of the machine walked.
+                // of the machine walked the page table.
                 let walked = self.parts.is_some()
                     || spe::parts(everyone, class).any(|(_, all)| all.walks > 0.0);
                 if walked {

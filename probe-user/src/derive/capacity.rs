@@ -12,13 +12,13 @@ use crate::{
     window::Window,
 };
 
-/// Smaller peaks are no news: the least with a finding, in percent of the limit.
+/// The smallest peak with a finding, in percent of the limit.
 const LEAST_PEAK: f64 = 10.0;
 
 /// The metrics: their indices in a report, in the order of the values of a row.
 pub(super) struct MemoryMetrics {
     metrics: [u32; 7],
-    /// The rows with memory, by their subjects.
+    /// The subjects of rows with memory, and their use.
     holders: Vec<(u32, MemoryCapacity)>,
 }
 
@@ -90,12 +90,12 @@ impl MemoryCapacities {
     }
 
     /// The limit of the entity or the machine, whichever is less.
-    fn limit(&self, of: &MemoryCapacity) -> Option<u64> {
+    fn limit(&self, capacity: &MemoryCapacity) -> Option<u64> {
         let machine = self
             .machine
             .and_then(|machine| machine.now.limit)
             .filter(|limit| *limit > 0);
-        let of_entity = of.now.limit.filter(|limit| *limit > 0);
+        let of_entity = capacity.now.limit.filter(|limit| *limit > 0);
         of_entity.into_iter().chain(machine).min()
     }
 
@@ -106,11 +106,12 @@ impl MemoryCapacities {
         machine: u32,
         began: Duration,
     ) -> Vec<ReportFinding> {
-        let part = |of: &MemoryCapacity| percent(of.peak.bytes, self.limit(of)?);
-        let is_news = |of: &MemoryCapacity| part(of).is_some_and(|part| part >= LEAST_PEAK);
-        holders.retain(|(_, capacity)| is_news(capacity));
+        let part = |capacity: &MemoryCapacity| percent(capacity.peak.bytes, self.limit(capacity)?);
+        let is_reported =
+            |capacity: &MemoryCapacity| part(capacity).is_some_and(|part| part >= LEAST_PEAK);
+        holders.retain(|(_, capacity)| is_reported(capacity));
         holders.sort_by(|(_, a), (_, b)| part(b).partial_cmp(&part(a)).expect("no NaN"));
-        let machine = self.machine.filter(is_news).map(|all| (machine, all));
+        let machine = self.machine.filter(is_reported).map(|all| (machine, all));
         holders.extend(machine);
         let sentence = |(subject, capacity): (u32, MemoryCapacity)| {
             Some(ReportFinding {
@@ -125,9 +126,9 @@ impl MemoryCapacities {
 
     /// The sentence of section VI.A of the NMO paper: `peak 48.4% of the limit ..., reached 12 s
     /// in`.
-    fn sentence(&self, of: &MemoryCapacity, began: Duration) -> Option<String> {
-        let limit = self.limit(of)?;
-        let is_own_limit = of.now.limit.is_some_and(|own| own == limit);
+    fn sentence(&self, capacity: &MemoryCapacity, began: Duration) -> Option<String> {
+        let limit = self.limit(capacity)?;
+        let is_own_limit = capacity.now.limit.is_some_and(|own| own == limit);
         let limit_name = if is_own_limit {
             "the limit"
         } else {
@@ -135,10 +136,10 @@ impl MemoryCapacities {
         };
         Some(format!(
             "peak {:.1}% of {limit_name} ({} of {}), reached {:.0} s in",
-            percent(of.peak.bytes, limit)?,
-            bytes(of.peak.bytes),
+            percent(capacity.peak.bytes, limit)?,
+            bytes(capacity.peak.bytes),
             bytes(limit),
-            of.peak.at.saturating_sub(began).as_secs_f64(),
+            capacity.peak.at.saturating_sub(began).as_secs_f64(),
         ))
     }
 }

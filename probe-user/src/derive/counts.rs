@@ -96,7 +96,7 @@ impl<'a> CountColumns<'a> {
         }
     }
 
-    /// Adds the events that cannot be counted to a row or the machine, behind its counts.
+    /// Adds the events that cannot be counted to a row or the machine, after its counts.
     pub(super) fn add_uncountable(&self, report: &mut Report, subject: u32) {
         for (metric, attributes, reason) in &self.uncountable {
             let reason = Reason::NotPlanned((*reason).to_owned());
@@ -208,7 +208,7 @@ impl CountColumn<'_> {
     }
 }
 
-/// The metric of an event with a name of the user.
+/// The metric of an event, under the name that the user gave it.
 fn event_metric(name: String, unit: String, scale: f64) -> MetricInfo {
     MetricInfo {
         help: format!("What the event {name} counted"),
@@ -254,7 +254,7 @@ fn group(plan: &Plan, place: CountSource) -> Option<u32> {
     u32::try_from(group).ok()
 }
 
-/// The value of a column counted on CPUs; None if it is not counted for such a row.
+/// The value of a column counted on CPUs; None if it is not counted for this row.
 fn core_count(
     plan: &Plan,
     column: &EventColumn,
@@ -265,7 +265,7 @@ fn core_count(
     let of_group = usage.get(group)?.as_ref().filter(|it| it.enabled > 0);
     let ran = || usage.iter().flatten().any(|it| it.enabled > 0);
     if of_group.is_none() && plan.is_of_one_kind(group) && ran() {
-        // It ran only on cores of other kinds, so its count is 0.
+        // The owner ran only on cores of other kinds, so its count is 0.
         return Some(Ok(exact(0, start)));
     }
     let of_group = of_group.ok_or(NoValue::DidNotRun);
@@ -294,7 +294,7 @@ fn counted(column: &EventColumn, counted: &GroupCounts, at: usize, start: Durati
     })
 }
 
-/// What orders the rows: the estimate of the first displayed event, if it is counted on CPUs; if
+/// The sort key of rows: the estimate of the first displayed event, if it is counted on CPUs; if
 /// none is displayed, the time on CPUs.
 pub(super) fn first(plan: &Plan, usage: &Usage) -> Option<f64> {
     let Some(column) = plan.columns.iter().find(|column| column.shown) else {

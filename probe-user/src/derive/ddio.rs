@@ -17,7 +17,8 @@ const FULL_WRITES: &str = "io_percent_of_inbound_full_writes_that_miss_l3";
 const PARTIAL_WRITES: &str = "io_percent_of_inbound_partial_writes_that_miss_l3";
 const NON_ALLOCATING: &str = "io_writes_not_allocated";
 
-/// Section 4, in its order. Metrics are those that it, or section 5.2, names as improving.
+/// The advice of section 4, in its order, with the metrics that section 4 or 5.2 names as
+/// improving.
 const ADVICE: [Advice; 5] = [
     Advice {
         what: "reuse the memory of I/O buffers: allocate enough of them once",
@@ -80,13 +81,13 @@ pub(super) fn advice(report: &Report, first: usize) -> &'static [Advice] {
     ddio_advice(socket_values(report, first).map(|(metric, _, value)| (metric, value)))
 }
 
-/// The finding about the inbound writes of `whose` devices; empty: of the whole machine.
+/// The finding about the inbound writes of the devices of `place`; empty for the whole machine.
 ///
 /// By the paper's Table 1, CLFLUSH occurs if non-allocating writes are configured. The paper gives
 /// no threshold, so any part is reported that does not round to 0.0. DDIO is reported as off if the
 /// part rounds to 100.0: in Table 8 almost no write ends with WBMTOI (218 for 570,128,486 CLFLUSH).
 #[must_use]
-pub fn ddio_finding(metric: &str, part: f64, whose: &str) -> Option<String> {
+pub fn ddio_finding(metric: &str, part: f64, place: &str) -> Option<String> {
     if metric != NON_ALLOCATING {
         return None;
     }
@@ -96,18 +97,19 @@ pub fn ddio_finding(metric: &str, part: f64, whose: &str) -> Option<String> {
         "100.0" => ": DDIO is off for them, by the BIOS or by the device",
         _ => "",
     };
-    let of = if whose.is_empty() { "" } else { " of " };
+    let of = if place.is_empty() { "" } else { " of " };
     Some(format!(
-        "{part} % of the inbound writes{of}{whose} do not allocate in the cache (they end with \
+        "{part} % of the inbound writes{of}{place} do not allocate in the cache (they end with \
          CLFLUSH in place of WBMTOI){off}"
     ))
 }
 
-/// Percent by which the paper's hits and misses together exceed all requests, at most (Tables 7 and
-/// 8; the catalogue's note `no_hit_share`). A smaller part of misses may be hits.
+/// The largest excess of hits plus misses over all requests in the paper, in percent (Tables 7 and
+/// 8; the catalogue's note `no_hit_share`). A smaller share of misses may be hits.
 const COUNTED_TWICE: f64 = 7.8;
 
-/// The paper's advice, if more requests of devices miss the cache than its counts disagree by.
+/// The paper's advice, if the share of device requests that miss the cache is above
+/// `COUNTED_TWICE`.
 pub fn ddio_advice<'a>(values: impl Iterator<Item = (&'a str, f64)>) -> &'static [Advice] {
     let misses = |(metric, value): (&str, f64)| {
         [READS, FULL_WRITES, PARTIAL_WRITES].contains(&metric) && value > COUNTED_TWICE
@@ -122,7 +124,7 @@ mod tests {
     use crate::catalogue::Catalogue;
 
     /// Table 8: 570,128,486 flushes and 218 writebacks without allocation; no flush and 657,470,490
-    /// writebacks with it.
+    /// writebacks with allocation.
     #[test]
     fn writes_past_the_cache_are_reported() {
         let part = 100.0 * 570_128_486.0 / (570_128_486.0 + 218.0);
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_is_for_who_misses() {
+    fn advice_requires_misses() {
         let advice = |metric, value| ddio_advice([(metric, value)].into_iter());
         for few in [0.0, 0.0001, COUNTED_TWICE] {
             assert!(advice(FULL_WRITES, few).is_empty(), "{few}");

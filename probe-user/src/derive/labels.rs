@@ -188,7 +188,7 @@ impl<'a> SubjectLabels<'a> {
         self.pod.is_some() || self.container.is_some()
     }
 
-    /// Whether a user who types `wanted` means it.
+    /// Whether `wanted`, as a user types it, names this subject.
     pub(crate) fn matches(&self, wanted: &str) -> bool {
         name_matches(wanted, &self.name, self.runtime_names())
     }

@@ -3,10 +3,10 @@
 //! the error of each histogram bucket with a bound for unsampled latencies.
 //!
 //! The mean is the sum of bucket latencies times their shares. Each share has its own Poisson
-//! limits (Byar's), wider upwards than downwards. Their distances add up by squares (MOVER: Zou and
-//! Donner, Statistics in Medicine 27, 2008, 1693-1702). Unsampled latencies may be as many as
-//! Poisson's limit of none (the rule of three), and as long as a sample can hold: samples of other
-//! rows do not bound rare accesses of this row.
+//! limits (Byar's), wider upwards than downwards. The distances to these limits add in quadrature
+//! (MOVER: Zou and Donner, Statistics in Medicine 27, 2008, 1693-1702). Unsampled latencies number
+//! at most the Poisson limit of a count of 0 (the rule of three), and each is at most the longest
+//! that a sample can hold: samples of other rows do not bound rare accesses of this row.
 
 use super::{
     spe,
@@ -32,9 +32,9 @@ pub(super) fn mean(samples: &SampleCounts, max_latency: f64) -> Option<Confidenc
     for (bucket, weight) in samples.histogram.iter().enumerate() {
         let k = weight * per_sample;
         if k > 0.0 {
-            let more = (byar(k + 1.0, 1.0) - k) / n;
-            let fewer = (k - byar(k, -1.0)) / n;
-            squares.add(farthest_latency(bucket, mean) - mean, more, fewer);
+            let increase = (byar(k + 1.0, 1.0) - k) / n;
+            let decrease = (k - byar(k, -1.0)) / n;
+            squares.add(farthest_latency(bucket, mean) - mean, increase, decrease);
         }
     }
     // For nearly equal latencies the spread of the samples is tighter than the width of a bucket.
@@ -59,21 +59,21 @@ struct Squares {
 }
 
 impl Squares {
-    /// Adds the error of a share that may be larger by `more` and smaller by `fewer`, of latencies
-    /// that exceed the mean by `above`.
-    fn add(&mut self, above: f64, more: f64, fewer: f64) {
+    /// Adds the error of a bucket's share, which may be larger by `increase` or smaller by
+    /// `decrease`. Its latencies exceed the mean by `above`.
+    fn add(&mut self, above: f64, increase: f64, decrease: f64) {
         let (up, down) = if above > 0.0 {
-            (more, fewer)
+            (increase, decrease)
         } else {
-            (fewer, more)
+            (decrease, increase)
         };
         self.up += (above * up).powi(2);
         self.down += (above * down).powi(2);
     }
 }
 
-/// The latency of a bucket farthest from the mean: shares do not describe the spread within a
-/// bucket.
+/// The latency of a bucket that is farthest from the mean, since shares do not describe the spread
+/// within a bucket.
 fn farthest_latency(bucket: usize, mean: f64) -> f64 {
     let (low, high) = bucket_ends(bucket);
     if f64::midpoint(low, high) > mean {

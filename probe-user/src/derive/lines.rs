@@ -42,7 +42,7 @@ pub(super) fn most_shared(window: &CacheLines, lines: &[CacheLine], shown: usize
         ("lines_shared", shared.len() as u64),
     ];
     shared.sort_by_key(|it| (Reverse(it.rank()), it.line.space, it.line.line));
-    // Lines of hidden owners alone are not shown.
+    // Lines that only hidden owners access are not shown.
     let visible = shared
         .iter()
         .filter(|it| it.line.owners.keys().any(Option::is_some));
@@ -62,8 +62,8 @@ enum Sharing {
     SameBytes,
     /// False sharing: no common eight bytes.
     Disjoint,
-    /// Different bytes of the same eight. The record lacks the size of an access, so it may be
-    /// either.
+    /// Different bytes of the same eight. The record lacks the size of an access, so the sharing
+    /// may be true or false.
     SameWord,
 }
 
@@ -114,14 +114,14 @@ struct SharedLine<'a> {
     sharing: Sharing,
 }
 
-/// None if only one CPU accesses the line, or nobody writes it.
+/// None if only one CPU and one owner access the line, or nobody writes it.
 fn shared_line<'a>(window: &CacheLines, line: &'a CacheLine) -> Option<SharedLine<'a>> {
     let rows = || line.owners.values().flatten();
     let cpus: BTreeSet<u32> = rows().map(|(cpu, _)| *cpu).collect();
     if cpus.len() < 2 && line.owners.len() < 2 {
         return None;
     }
-    let by_cpu = |cpu: &u32| sum(rows().filter(|(of, _)| *of == cpu).map(|(_, row)| row));
+    let by_cpu = |cpu: &u32| sum(rows().filter(|(at, _)| *at == cpu).map(|(_, row)| row));
     let by_owner = line.owners.values().map(|cpus| sum(cpus.values()));
     let parties: Vec<LineRow> = match line.owners.len() {
         0 | 1 => cpus.iter().map(by_cpu).collect(),

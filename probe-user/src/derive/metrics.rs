@@ -96,7 +96,8 @@ impl<'a> CoreMetrics<'a> {
         self.mark_over_threshold(&mut report.series[first..]);
     }
 
-    /// Marks the values of an entity, which are those of the list.
+    /// Marks values beyond the threshold of their metric. `series`: an entity's values, in the
+    /// order of the list.
     fn mark_over_threshold(&self, series: &mut [Series]) {
         for (at, CoreMetric { planned, .. }) in self.list.iter().enumerate() {
             let value_of = |name: &str| {
@@ -147,13 +148,13 @@ impl Input for UsageInput<'_> {
         let mut sum = None;
         for event in self.events().filter(|event| event.name == name) {
             let count = super::counts::estimate(event.row, event.at)?;
-            let live = event.row.running_ratio();
+            let running_ratio = event.row.running_ratio();
             let sum = sum.get_or_insert(EventCount {
                 count: 0.0,
-                running_ratio: live,
+                running_ratio,
             });
             sum.count += count;
-            sum.running_ratio = sum.running_ratio.min(live);
+            sum.running_ratio = sum.running_ratio.min(running_ratio);
         }
         sum.ok_or(Absent::Missing)
     }
@@ -377,7 +378,7 @@ fn uncore_value(
     socket: u32,
 ) -> MetricValue {
     let mut counts = MetricCounts::for_uncore();
-    // Units of the PMU on this socket; others may be on another.
+    // Units of the PMU on this socket; other units may be on other sockets.
     let mut units = 0;
     for (event, place) in &source.events {
         let CountSource::Uncore { at } = place else {
@@ -403,7 +404,7 @@ fn uncore_value(
         counts.set(Implicit::NumPorts, f64::from(ports));
     }
     counts.set(Implicit::NumUnits, number(units));
-    // Sockets have values of their own.
+    // Each socket has its own value.
     counts.set(Implicit::NumSockets, 1.0);
     evaluate(plan, planned, counts)
 }

@@ -35,7 +35,8 @@ fn usage() -> SampleUsage {
     .into()
 }
 
-/// A window with an event of memory accesses that may have stood still so many times.
+/// A window with an event of memory accesses. `limited`: how often the kernel may have stopped its
+/// counter.
 fn by_event(accesses: AccessScaling, limited: u64) -> SampleWindow {
     SampleWindow {
         events: vec![EventWindow {
@@ -52,7 +53,7 @@ fn by_event(accesses: AccessScaling, limited: u64) -> SampleWindow {
 }
 
 #[test]
-fn loads_and_stores_are_estimated_apart() {
+fn loads_and_stores_are_estimated_separately() {
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let accesses = AccessMetrics::new(&mut report, None);
@@ -96,7 +97,7 @@ fn loads_and_stores_are_estimated_apart() {
     assert_eq!(mem_level_name(MemLevel::Unknown), "not_said");
 }
 
-/// Kinds of core have an event of loads each.
+/// Each kind of core has its own event of loads.
 #[test]
 fn loads_of_two_events_are_one_series() {
     let mut report = Report::default();
@@ -117,7 +118,7 @@ fn loads_of_two_events_are_one_series() {
     assert_eq!(raw, [100]);
 }
 
-/// If the number of operations is unknown, values that need it have none; other values remain.
+/// Without the number of operations, metrics that need it have no value; others keep theirs.
 #[test]
 fn loads_chosen_by_a_core_have_samples_and_no_operations() {
     let mut report = Report::default();
@@ -161,9 +162,9 @@ fn loads_chosen_by_a_core_have_samples_and_no_operations() {
     assert!(value("memory_access_latency_cycles", Class::Store).is_some());
 }
 
-/// Totals lack the operations lost then.
+/// Totals lack the operations missed while the counter was stopped.
 #[test]
-fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
+fn totals_have_no_interval_once_a_counter_may_have_stopped() {
     for ever_limited in [false, true] {
         let mut report = Report::default();
         report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
@@ -198,7 +199,7 @@ fn a_mean_does_not_depend_on_neighbours() {
             .find_series(&Subject::Machine, "memory_access_latency_mean_cycles")
             .map(|series| series.value.clone())
             .collect();
-        // Loads and both places have values; stores are too few.
+        // Loads and their two memory levels have values; stores have too few samples.
         assert_eq!(all.iter().filter(|value| value.is_ok()).count(), 3);
         all
     };

@@ -55,9 +55,9 @@ fn the_sentences_are_those_of_the_paper() {
         (container("own"), capacity(3.0, Some(4.0), 7)),
     ];
     let report = report(entities.into(), Some(capacity(180.0, Some(256.0), 41)));
-    let said: Vec<_> = report.findings.iter().map(|it| it.text.as_str()).collect();
+    let sentences: Vec<_> = report.findings.iter().map(|it| it.text.as_str()).collect();
     assert_eq!(
-        said,
+        sentences,
         [
             "peak 75.0% of the limit (3.0 GiB of 4.0 GiB), reached 7 s in",
             "peak 48.4% of the machine's memory (123.8 GiB of 256.0 GiB), reached 12 s in",
@@ -84,7 +84,7 @@ fn the_sentences_are_those_of_the_paper() {
     assert!(report.find_series(&subject, "memory_anon").next().is_none());
 }
 
-/// A container that took nothing of the machine's memory is no news, nor is the machine.
+/// Peaks below 10% of the limit have no finding, of a container or of the machine.
 #[test]
 fn small_peaks_are_not_reported() {
     let entities = [

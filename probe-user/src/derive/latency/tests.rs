@@ -41,7 +41,7 @@ impl Draw {
     }
 }
 
-/// Distributions of the latencies of an owner's loads.
+/// Draws a latency from the distribution of an owner's loads.
 type Load = fn(&mut Draw) -> u16;
 
 /// Nearly all from the first level, one in a hundred from memory.
@@ -121,24 +121,24 @@ fn intervals_hold_the_truth_in_93_of_100_cases() {
     let runs = 300;
     for (name, load) in LOADS {
         let draw = &mut Draw(1);
-        let truth: f64 = (0..200_000).map(|_| f64::from(load(draw))).sum::<f64>() / 2e5;
-        let mut line = format!("| {name} | {truth:.1} |");
+        let true_mean: f64 = (0..200_000).map(|_| f64::from(load(draw))).sum::<f64>() / 2e5;
+        let mut line = format!("| {name} | {true_mean:.1} |");
         for n in [30, 50, 100, 300, 1000, 3000] {
             let mut ends = Vec::new();
-            let held = (0..runs).filter(|_| {
+            let covered = (0..runs).filter(|_| {
                 let interval = mean(&drawn(load, n, draw), MAX_LATENCY).unwrap();
                 ends.push((interval.low, interval.high));
-                interval.low <= truth && truth <= interval.high
+                interval.low <= true_mean && true_mean <= interval.high
             });
-            let held = percent(held.count(), runs);
+            let covered = percent(covered.count(), runs);
             let median = |end: fn(&(f64, f64)) -> f64| {
                 let mut all: Vec<f64> = ends.iter().map(end).collect();
                 all.sort_by(f64::total_cmp);
                 all[all.len() / 2]
             };
             let (low, high) = (median(|it| it.0), median(|it| it.1));
-            line += &format!(" {held:.0} % [{low:.0}, {high:.0}] |");
-            assert!(held >= 93.0, "{name}, {n} samples: {held}%");
+            line += &format!(" {covered:.0} % [{low:.0}, {high:.0}] |");
+            assert!(covered >= 93.0, "{name}, {n} samples: {covered}%");
         }
         println!("{line}");
     }
@@ -149,7 +149,7 @@ const PERIOD: u32 = 32_768;
 
 /// Samples of a loop with this many operations; its last quarter goes to memory. Jitter adds to
 /// each period, or moves only the sample (`caps/ernd` 1).
-fn of_a_loop(length: u32, ernd: bool, n: u32, draw: &mut Draw) -> SampleCounts {
+fn loop_samples(length: u32, ernd: bool, n: u32, draw: &mut Draw) -> SampleCounts {
     let mut at = u32::try_from(draw.word() % u64::from(length)).unwrap();
     sampled((0..n).map(|_| {
         let jitter = u32::from(draw.between(0, 255));
@@ -172,21 +172,24 @@ fn a_loop_in_step_with_the_period_is_not_sampled_at_random() {
         let period = if ernd { PERIOD } else { PERIOD + 127 };
         for length in [200, 256, period, 2 * period, 3 * period] {
             for n in [100, 1000] {
-                let held = (0..300).filter(|_| {
-                    let interval = mean(&of_a_loop(length, ernd, n, draw), MAX_LATENCY).unwrap();
+                let covered = (0..300).filter(|_| {
+                    let interval = mean(&loop_samples(length, ernd, n, draw), MAX_LATENCY).unwrap();
                     interval.low <= 78.0 && 78.0 <= interval.high
                 });
-                let held = percent(held.count(), 300);
-                println!("caps/ernd {ernd}, a loop of {length}, {n} samples: {held:.0} %");
+                let covered = percent(covered.count(), 300);
+                println!("caps/ernd {ernd}, a loop of {length}, {n} samples: {covered:.0} %");
                 let is_short = length <= 256;
-                assert!(!is_short || held >= 93.0, "{length}: {held}%");
-                assert!(is_short || n == 100 || held < 93.0, "{length}: {held}%");
+                assert!(!is_short || covered >= 93.0, "{length}: {covered}%");
+                assert!(
+                    is_short || n == 100 || covered < 93.0,
+                    "{length}: {covered}%"
+                );
             }
         }
     }
 }
 
-/// Means without a valid interval have none.
+/// Too few samples for a valid interval yield no mean.
 #[test]
 fn without_enough_samples_there_is_no_mean() {
     let draw = &mut Draw(7);
@@ -198,8 +201,8 @@ fn without_enough_samples_there_is_no_mean() {
 #[test]
 fn unsampled_time_widens_the_interval() {
     let samples = drawn(|draw| draw.between(4, 7), 1000, &mut Draw(7));
-    let of = |max| mean(&samples, max).unwrap();
-    let (narrow, wide) = (of(4095.0), of(65_535.0));
+    let with_max = |max| mean(&samples, max).unwrap();
+    let (narrow, wide) = (with_max(4095.0), with_max(65_535.0));
     // By the limit of a Poisson count of 0, 3.7 of 1,000 may be that long.
     assert!(
         (narrow.high - narrow.value - 15.0).abs() < 0.1,
@@ -216,8 +219,8 @@ fn unsampled_time_widens_the_interval() {
 /// Samples of a container on a CPU with a short period and on one with a long period: each is
 /// weighted by the operations that it represents.
 #[test]
-fn a_mean_is_weighted_as_counts_are() {
-    let of = |n: u32, cycles: u16, weight| {
+fn a_mean_is_weighted_by_operations() {
+    let sampled_at = |n: u32, cycles: u16, weight| {
         let mut row = SpeRow {
             samples: n.into(),
             ..SpeRow::ZERO
@@ -226,8 +229,8 @@ fn a_mean_is_weighted_as_counts_are() {
         row.histogram[SpeRow::bucket(cycles)] = n;
         SampleCounts::between(&SpeRow::ZERO, &row, weight)
     };
-    let mut counts = of(1000, 10, 1000.0);
-    counts.add(&of(1000, 100, 9000.0));
+    let mut counts = sampled_at(1000, 10, 1000.0);
+    counts.add(&sampled_at(1000, 100, 9000.0));
     let interval = mean(&counts, MAX_LATENCY).unwrap();
     assert!((interval.value - 91.0).abs() < 1e-9, "{interval:?}");
     let median = spe::quantile(&counts, 0.5).unwrap();

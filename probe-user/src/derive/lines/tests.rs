@@ -78,7 +78,7 @@ fn texts<'a>(table: &'a ReportTable, column: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn shared_lines_come_by_what_other_cores_served() {
+fn lines_served_by_other_cores_come_first() {
     let lines = [
         // One CPU alone; two CPUs that only read.
         line(1, &[(owner("a"), 0, row(&[0; 9], &[0; 9], 9))]),
@@ -137,7 +137,7 @@ fn shared_lines_come_by_what_other_cores_served() {
     assert_eq!(most_shared(&window(&lines, 100), &lines, 1).rows.len(), 1);
 }
 
-/// On a core without a table of data sources, served by other cores is unknown, not 0.
+/// Without the core's table of data sources, the number served by other cores is unknown, not 0.
 #[test]
 fn without_a_table_the_source_is_unknown() {
     let lines = [line(
@@ -154,10 +154,10 @@ fn without_a_table_the_source_is_unknown() {
     );
 }
 
-/// A hidden owner is a party without a row; lines of hidden owners alone are not shown.
+/// A hidden owner is a party without a row; lines that only hidden owners access are not shown.
 #[test]
 fn hidden_owners_share_too() {
-    let both = |other| {
+    let line_with = |other| {
         line(
             5,
             &[
@@ -167,7 +167,7 @@ fn hidden_owners_share_too() {
         )
     };
     let lines = [
-        both(None),
+        line_with(None),
         line(
             6,
             &[(None, 0, row(&[0], &[0], 0)), (None, 1, row(&[0], &[], 0))],
@@ -179,7 +179,7 @@ fn hidden_owners_share_too() {
 }
 
 #[test]
-fn sets_of_bytes_are_read_as_ranges() {
+fn sets_of_bytes_are_printed_as_ranges() {
     let all = [
         (0, ""),
         (1, "0"),
@@ -201,7 +201,7 @@ fn parties() -> impl Strategy<Value = Vec<LineRow>> {
 proptest! {
     /// Equals a comparison of the accesses pair by pair.
     #[test]
-    fn sharing_is_what_pairs_of_accesses_say(parties in parties()) {
+    fn sharing_equals_a_pairwise_comparison(parties in parties()) {
         let (mut same_byte, mut same_word) = (false, false);
         for (a, writer) in parties.iter().enumerate() {
             for (b, other) in parties.iter().enumerate() {
@@ -225,7 +225,7 @@ proptest! {
 
     /// Parsing the text gives back the set.
     #[test]
-    fn no_byte_of_a_set_is_lost(set in any::<u64>()) {
+    fn byte_ranges_parse_back_to_the_set(set in any::<u64>()) {
         let mut read = 0_u64;
         for range in byte_ranges(set).split_whitespace() {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
