@@ -1,8 +1,8 @@
 //! Derive: computes values from counts and documented metrics from values, in one [`Report`] per
 //! window.
 //!
-//! [`Report::new`] derives a single window; [`Stages`] derives one window after the other. All of
-//! it is pure: no input or output.
+//! [`Report::new`] derives a single window; [`Stages`] derives one window after the other. The
+//! module does no input or output.
 
 mod accesses;
 mod agent_health;

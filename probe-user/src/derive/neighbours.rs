@@ -4,11 +4,11 @@
 //! A container suffers if it is two standard deviations worse than in its own calm windows, in
 //! three of the last five windows:
 //!
-//! - at the memory: its instructions per cycle are low while its socket is under pressure, which is
-//!   memory traffic of more than 80% of the peak. Windows without pressure are calm. Suspects own
-//!   most of that traffic. They are a hint, not a proof: their shares are not validated here.
-//! - on the CPUs: the part of its time that it waits behind others is high. Windows in which it is
-//!   not are calm. Suspects ran meanwhile. Windows in which a quota throttled it are not judged.
+//! - at the memory: its instructions per cycle are low while its socket is under pressure: its
+//!   memory traffic is above 80% of the peak. Windows without pressure are calm. Suspects own most
+//!   of that traffic. They are a hint, not a proof: their shares are not validated here.
+//! - on the CPUs: the part of its time that it waits behind others is high. Other windows are calm.
+//!   Suspects ran while it waited. Windows in which a quota throttled it are not judged.
 
 mod cpu;
 mod memory;
@@ -66,10 +66,10 @@ pub struct NeighbourVerdict {
     /// Its level in this window: instructions per cycle, or the part of its time that it waited
     /// behind others.
     pub value: f64,
-    /// Mean and standard deviation of that in calm windows.
+    /// Mean and standard deviation of `value` in calm windows.
     pub usual: (f64, f64),
-    /// The others with most of the socket's memory traffic, in bytes per second, or behind which it
-    /// waited most, as parts of its waits. The largest first.
+    /// The other owners with most of the socket's memory traffic (bytes per second), or that ran
+    /// most while it waited (parts of its waits), largest first.
     pub suspects: Vec<(Entity, f64)>,
     /// Whether the verdict starts in this window.
     pub begins: bool,
@@ -90,7 +90,7 @@ pub enum NeighbourEvidence {
 }
 
 impl Neighbours {
-    /// Prepares the detection: on the CPUs, and with `memory` at the memory.
+    /// Prepares the detection on the CPUs, and at the memory if `memory` is given.
     #[must_use]
     pub fn new(memory: Option<MemoryNeighbours>) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Neighbours {
         }
     }
 
-    /// Judges a window: adds the verdict on each container that can be judged to its report, and
+    /// Judges a window. Adds to its report the verdict on each container that can be judged, and
     /// the memory traffic of suspects. Returns the current verdicts. `waits`: None if the session
     /// keeps none.
     pub fn judge(
@@ -125,7 +125,7 @@ impl Neighbours {
     }
 }
 
-/// The values of a metric of each container that has one.
+/// The value of a metric for each container that has one.
 fn container_values(report: &Report, metric: &str) -> BTreeMap<Entity, f64> {
     let rows = report
         .groups()
@@ -144,7 +144,7 @@ fn container_values(report: &Report, metric: &str) -> BTreeMap<Entity, f64> {
     rows.filter_map(of_row).collect()
 }
 
-/// The other owners with most of something, the largest first.
+/// The other owners with the largest parts, largest first.
 fn suspects<'a>(
     owners: impl Iterator<Item = (&'a Entity, f64)>,
     victim: &Entity,

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_each_process_the_hottest_pages() {
+    fn each_process_has_its_hottest_pages() {
         let page = |tgid, page, samples| {
             // Latencies alternate between 9 and 11; the last sample has none.
             let words = [samples, samples - 1, 10 * (samples - 1), 1];

@@ -104,7 +104,8 @@ pub(super) struct PressureMetrics {
     counters: [u32; METRICS.len()],
     quota: u32,
     throttled_above: u32,
-    /// Throttled entities, by their subjects: their own time and that above, and the sentence.
+    /// Throttled entities: the time throttled by their own quota and by one above, their subject,
+    /// and their sentence.
     throttled: Vec<([u64; 2], u32, String)>,
 }
 
@@ -164,7 +165,8 @@ impl ReportedRows for PressureRows {
             return;
         };
         let counts = &row.counts;
-        // With waits only a few counters are read: no reasons for the others, no column of zeros.
+        // A session of waits reads only a few counters: the others get no reason and no column of
+        // zeros.
         let reads_all = !self.beside_waits;
         for (counter, metric) in CgroupCounter::ALL.into_iter().zip(metrics.counters) {
             let counted = |start, raw| CounterValue {
@@ -229,16 +231,16 @@ impl ReportedRows for PressureRows {
 }
 
 impl PressureRows {
-    /// Whether this kernel has no pressure. Otherwise a missing value means several cgroups in one
-    /// row, or pressure that is off for this cgroup.
+    /// Whether this kernel has no pressure stall information. Otherwise a missing value means
+    /// several cgroups in one row, or pressure that is off for this cgroup.
     fn lacks_pressure(&self) -> bool {
         CgroupCounter::ALL
             .iter()
             .all(|it| self.machine.get(*it).is_none())
     }
 
-    /// Microseconds as a share of the time between the readings. Clamped to 100: the cgroups are
-    /// read one after the other.
+    /// Microseconds as a share of the time between the readings. Clamped to 100, since cgroups are
+    /// read one after the other and a reading may cover more time.
     fn share(&self, micros: u64) -> Result<Value, Reason> {
         let length = self.length.as_secs_f64();
         match length > 0.0 {
@@ -251,8 +253,8 @@ impl PressureRows {
     }
 }
 
-/// Such as `its CPU quota throttled it in 17 of 20 periods, for 1.20 s added up over CPUs`. None if
-/// nothing throttled it.
+/// The sentence of a finding, such as `its CPU quota throttled it in 17 of 20 periods, for 1.20 s
+/// added up over CPUs`. None if nothing throttled it.
 fn sentence(row: &EntityPressure) -> Option<String> {
     let get = |counter| row.counts.delta.get(counter);
     let seconds = |nanos| float(nanos) / 1e9;

@@ -100,14 +100,14 @@ pub enum FindingKind {
     UnplacedLengths,
     /// Writes of devices that bypass the cache.
     InboundWrites,
-    /// A slice of time that was divided.
+    /// Slices of time that were divided between owners.
     DividedSlices,
     /// The cgroups of `system` where no container was found.
     SystemCgroups,
 }
 
 impl FindingKind {
-    /// Whether it holds since the session began, not of the window alone.
+    /// Whether it holds for the whole session, not for the window alone.
     #[must_use]
     pub fn is_of_session(self) -> bool {
         matches!(
@@ -147,7 +147,7 @@ pub struct ReportTable {
     pub columns: Vec<&'static str>,
     /// A cell for each column.
     pub rows: Vec<Vec<TableCell>>,
-    /// Indices of small rows, which only formats for programs have.
+    /// Indices of small rows, which only machine-readable formats show.
     pub small_rows: BTreeSet<usize>,
     /// Named counts that say how much of everything the rows cover.
     pub counts: Vec<(&'static str, u64)>,
@@ -190,7 +190,7 @@ pub enum TableCell {
     Owner(Subject),
     /// An address in memory.
     Address(u64),
-    /// A value; None where there is none.
+    /// A value; None if there is none.
     Estimate(Option<Estimate>),
 }
 
@@ -284,7 +284,7 @@ impl Report {
         &self.metrics[series.metric as usize]
     }
 
-    /// Whether tables show other metrics in place of this one: counts by default, in windows.
+    /// Whether tables show metrics in place of this count of an event ([`Self::rates_only`]).
     #[must_use]
     pub fn is_behind_rates(&self, metric: &MetricInfo) -> bool {
         self.rates_only && matches!(metric.counting, CounterSource::Event(_))
@@ -306,7 +306,7 @@ impl Report {
         }))
     }
 
-    /// Subjects that lists and findings name, which need not have a row.
+    /// Subjects that lists and findings name; some of them have no row.
     pub(crate) fn subjects_named(&self) -> impl Iterator<Item = &Subject> {
         let cells = self
             .tables
@@ -343,10 +343,10 @@ impl Report {
 
     /// The groups of the series from index `first` on.
     pub(super) fn groups_from(&self, first: usize) -> impl Iterator<Item = SubjectSeries<'_>> {
-        let together =
+        let is_one_group =
             |a: &Series, b: &Series| a.subject == b.subject && self.section(a) == self.section(b);
         self.series[first..]
-            .chunk_by(together)
+            .chunk_by(is_one_group)
             .map(|series| SubjectSeries {
                 section: self.section(&series[0]),
                 subject: &self.subjects[series[0].subject as usize],
@@ -381,15 +381,15 @@ impl Report {
         }
     }
 
-    /// Adds each series to the row of its subject. `more` is in the order of the rows.
-    pub(crate) fn add_to_rows(&mut self, more: impl Iterator<Item = Series>) {
-        let mut more = more.peekable();
-        let mut all = Vec::with_capacity(self.series.len() + more.size_hint().0);
+    /// Adds each series to the row of its subject. `added` is in the order of the rows.
+    pub(crate) fn add_to_rows(&mut self, added: impl Iterator<Item = Series>) {
+        let mut added = added.peekable();
+        let mut all = Vec::with_capacity(self.series.len() + added.size_hint().0);
         for group in self.groups() {
             all.extend_from_slice(group.series);
             let subject = group.series[0].subject;
-            while let Some(next) =
-                more.next_if(|next| group.section == ReportSection::Rows && next.subject == subject)
+            while let Some(next) = added
+                .next_if(|next| group.section == ReportSection::Rows && next.subject == subject)
             {
                 all.push(next);
             }
@@ -398,13 +398,13 @@ impl Report {
     }
 
     /// Adds series at the end of the shares.
-    pub(super) fn add_to_shares(&mut self, more: Vec<Series>) {
+    pub(super) fn add_to_shares(&mut self, added: Vec<Series>) {
         let self_counters = self
             .series
             .iter()
             .position(|it| self.section(it) == ReportSection::SelfCounters);
         let at = self_counters.unwrap_or(self.series.len());
-        self.series.splice(at..at, more);
+        self.series.splice(at..at, added);
     }
 
     /// Reserves memory for this many rows with these series each, and for later series, so that the
@@ -442,7 +442,7 @@ impl Report {
         }))
     }
 
-    /// Adds a series; a counter has its total.
+    /// Adds a series, with its total if it is a counter.
     pub(crate) fn push(
         &mut self,
         [subject, metric, attributes]: [u32; 3],

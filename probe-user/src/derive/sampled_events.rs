@@ -53,7 +53,7 @@ impl<'a> SampledEvents<'a> {
     }
 
     /// Adds the sampled events of one row. `ran`: whether it ran in the window. A row without
-    /// samples may still have a value above 0, as its interval says.
+    /// samples may still have had events: its interval has an upper end above 0.
     pub(super) fn add_row(
         &self,
         report: &mut Report,
@@ -66,7 +66,7 @@ impl<'a> SampledEvents<'a> {
             let [delta, total] = [&row.delta, &row.total].map(|it| EventSum::new(it, event));
             let window = &self.window.events[usize::from(event)];
             let time = window.multiplexed_time();
-            // Samples of a clock miss whoever wakes by timers (`SampleWindow::add_clock`).
+            // Samples of a clock miss tasks that timers wake (`SampleWindow::add_clock`).
             let clock = window.health.clock;
             let biased = clock || window.gained.limited;
             let estimate = match delta.counts.samples {
@@ -91,7 +91,7 @@ impl<'a> SampledEvents<'a> {
     }
 }
 
-/// The samples of an event, of all kinds of access.
+/// The samples of an event, over all kinds of access.
 struct EventSum {
     counts: SampleCounts,
     /// The counted time, if the event is a clock.
@@ -151,7 +151,7 @@ impl SampledEvents<'_> {
         if multiplexed.is_some_and(|time| time.running == 0) {
             return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
         }
-        let everyone = |of: &SampleUsage| EventSum::new(of, event).counts;
+        let everyone = |usage: &SampleUsage| EventSum::new(usage, event).counts;
         let now = everyone(&self.window.total.delta);
         if now.operations > 0.0 {
             // The expected weight of a sample if periods vary: each event is weighted by its own
@@ -310,8 +310,8 @@ fn share(at: HotspotCounts, kept: HotspotCounts, whole: &SampleCounts) -> Option
         0 => float(samples),
         _ => whole.effective(whole.operations),
     };
-    // Effective sample size: that of the whole row, but no more than these samples allow. One
-    // sample of a long period says less than its part.
+    // Effective sample size: that of the whole row, but limited by the samples at this address. One
+    // sample with a long period is a large part of the events, and still only one sample.
     let part = at.events / events;
     let n = if part > 0.0 {
         n.min(float(at.samples) / part)

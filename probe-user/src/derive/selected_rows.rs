@@ -8,7 +8,7 @@ use crate::join::{Entity, RowSelection};
 /// A row of the report with its series.
 struct SelectedRow {
     subject: Subject,
-    /// The value that orders it; None: unknown.
+    /// The sort value; None if unknown.
     value: Option<f64>,
     series: Vec<Series>,
 }
@@ -40,9 +40,8 @@ impl Report {
                 value: self.value_of(group.series, selection.sort.as_deref()),
                 series: group.series.to_vec(),
             };
-            let is_one_of_many =
-                !matches!(group.subject, Subject::Entity(entity) if entity.never_ends());
-            match is_one_of_many {
+            let may_end = !matches!(group.subject, Subject::Entity(entity) if entity.never_ends());
+            match may_end {
                 true => rows.push(row),
                 false => pinned.push(row),
             }
@@ -67,7 +66,7 @@ impl Report {
             FindingSubject::Subject(at) => is_shown(&subjects[at as usize]),
             FindingSubject::Socket(_) => true,
         });
-        // Rows come first; what is left of the others stays in its order.
+        // Rows come first; the other shown series keep their order.
         let others = { self.groups() }
             .filter(|group| group.section != ReportSection::Rows && is_shown(group.subject));
         let others: Vec<Series> = others.flat_map(|group| group.series.to_vec()).collect();
@@ -123,7 +122,8 @@ mod tests {
         })
     }
 
-    /// Three containers and the machine, a process of the first one, a list and a finding of each.
+    /// Three containers, a process of the first one, and the machine. Each has a row of a list and
+    /// a finding.
     fn report() -> Report {
         let mut report = Report::default();
         let metric = report.add_metric(MetricInfo::gauge("load", "", ""));

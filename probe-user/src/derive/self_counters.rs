@@ -1,8 +1,8 @@
 //! Tables of self-counters, a row each. The report and docs/reference/self-counters.md
 //! ([`self_counters_page`]) come from them.
 //!
-//! Fields that programs count are summed over CPUs, so a new counter needs the field, the program
-//! that counts, and a row here (CONTRIBUTING.md, "Add a self-counter").
+//! Fields that BPF programs count are summed over CPUs, so a new counter needs the field, the
+//! program that counts it, and a row here (CONTRIBUTING.md, "Add a self-counter").
 
 mod page;
 
@@ -274,8 +274,8 @@ self_counters! {
 }
 
 /// A sum over all sampled events.
-fn sum(events: &[EventWindow], of: fn(&SampledHealth) -> u64) -> Option<u64> {
-    Some(events.iter().map(|event| of(&event.health)).sum())
+fn sum(events: &[EventWindow], counter: fn(&SampledHealth) -> u64) -> Option<u64> {
+    Some(events.iter().map(|event| counter(&event.health)).sum())
 }
 
 self_counters! {

@@ -10,7 +10,7 @@ use crate::{
 
 /// The rows of a source in a report.
 pub(super) trait ReportedRows {
-    /// The metrics, and what the findings need. `()`: nothing by row.
+    /// The metrics, and what the findings need. `()` if the source adds no values to rows.
     type Metrics;
 
     /// Describes the metrics.
@@ -21,7 +21,7 @@ pub(super) trait ReportedRows {
         Vec::new()
     }
 
-    /// Adds the values of an entity; None: of the whole machine.
+    /// Adds the values of an entity, or of the whole machine if None.
     fn add_row(&self, _: &mut Self::Metrics, _: &mut Report, _subject: u32, _: Option<&Entity>) {}
 
     /// Adds the findings about all rows. `machine`: the subject of the whole machine.
@@ -50,7 +50,7 @@ macro_rules! reported {
                 lists.into_iter().flatten().flatten()
             }
 
-            /// Adds the values of an entity; None: of the whole machine.
+            /// Adds the values of an entity, or of the whole machine if None.
             pub(super) fn add_row(
                 &mut self,
                 report: &mut Report,
@@ -86,7 +86,7 @@ impl ReportedRows for NoRows {
     fn metrics(&self, _: &mut Report) {}
 }
 
-/// [`super::shares`] adds them, beside the shares.
+/// [`super::shares`] adds these values, next to the shares.
 impl ReportedRows for MonitoredBytes {
     type Metrics = ();
 

@@ -32,7 +32,7 @@ impl CpuNeighbours {
         let no_waits = EntityWaits::default();
         let mut judgement = Judgement::default();
         for (entity, ratio) in container_values(report, WAIT_RATIO) {
-            // Without a row it waited for nothing.
+            // A container without a row did not wait.
             let row = waits.entities.get(&entity).unwrap_or(&no_waits);
             // A quota makes a container wait for itself, whoever ran meanwhile.
             if row.throttled {

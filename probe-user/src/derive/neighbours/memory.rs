@@ -51,7 +51,7 @@ impl MemoryNeighbours {
     ///
     /// # Errors
     ///
-    /// A metric that the plan lacks and the detection needs.
+    /// The detection needs a metric that the plan lacks.
     pub fn new(plan: &Plan, peak: f64) -> Result<Self, String> {
         let traffic = traffic(&plan.metrics);
         if traffic.is_empty() {
@@ -73,8 +73,8 @@ impl MemoryNeighbours {
         let sockets = self.sockets(report);
         let mut judgement = Judgement::default();
         for (entity, ipc) in container_values(report, IPC) {
-            // The socket with the highest pressure counts. If one of its sockets was not measured,
-            // the container cannot be judged.
+            // A container is judged by its socket with the highest pressure, or not at all if one
+            // of its sockets was not measured.
             let here = sockets
                 .iter()
                 .filter(|(_, it)| it.by_owner.contains_key(&entity));
@@ -162,8 +162,8 @@ impl MemoryNeighbours {
 impl SocketTraffic {
     /// The used part of the peak; None if one of the traffic metrics has no value.
     fn pressure(&self, detector: &MemoryNeighbours) -> Option<f64> {
-        let whole = self.by_metric.len() == detector.traffic.len();
-        whole.then(|| self.by_metric.values().sum::<f64>() / detector.peak)
+        let is_complete = self.by_metric.len() == detector.traffic.len();
+        is_complete.then(|| self.by_metric.values().sum::<f64>() / detector.peak)
     }
 }
 

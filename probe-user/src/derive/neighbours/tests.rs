@@ -1,4 +1,4 @@
-//! What tests of both detections need.
+//! Helpers for the tests of both detections.
 
 mod cpu;
 mod memory;
@@ -21,9 +21,9 @@ fn gauge(value: f64) -> Result<Value, Reason> {
 fn values(report: &Report, metric: &str) -> Vec<(Entity, f64)> {
     let series = report.series.iter();
     let named = series.filter(|series| report.metric(series).name == metric);
-    let of = |series: &Series| match &report.subjects[series.subject as usize] {
+    let value = |series: &Series| match &report.subjects[series.subject as usize] {
         Subject::Entity(entity) => (entity.clone(), series.estimate().unwrap().value),
         other => panic!("{other:?}"),
     };
-    named.map(of).collect()
+    named.map(value).collect()
 }

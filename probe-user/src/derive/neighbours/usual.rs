@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use crate::join::Entity;
 
-/// Calm windows that are kept of a container, and the fewest that establish its usual level.
+/// Calm windows kept for each container, and the fewest that establish its usual level.
 pub(super) const REMEMBERED: usize = 60;
 pub(super) const USUAL: usize = 10;
 
@@ -13,7 +13,7 @@ pub(super) const JUDGED: usize = 5;
 pub(super) const BEGINS: usize = 3;
 pub(super) const ENDS: usize = 1;
 
-/// Standard deviations from the mean that are worse than usual.
+/// The distance from the mean, in standard deviations, beyond which a window is worse than usual.
 const SIGMAS: f64 = 2.0;
 
 /// The histories of containers, from window to window.
@@ -32,14 +32,15 @@ pub(super) struct ContainerHistory {
 /// A container in a window that can be judged.
 pub(super) struct Judged {
     pub(super) suffers: bool,
-    /// Whether that starts in this window.
+    /// Whether the container starts to suffer in this window.
     pub(super) begins: bool,
     /// Mean and standard deviation of its calm windows.
     pub(super) usual: (f64, f64),
 }
 
 impl Default for ContainerHistory {
-    /// With all the memory that it will use: an agent's memory does not grow with its windows.
+    /// Allocates all the memory that it will use, so that an agent's memory does not grow over
+    /// time.
     fn default() -> Self {
         Self {
             calm: VecDeque::with_capacity(REMEMBERED),
@@ -82,7 +83,7 @@ impl ContainerHistory {
         self.calm.push_back(value);
     }
 
-    /// Adds whether a window was worse than usual.
+    /// Adds whether a window was worse than usual, and returns whether the container suffers.
     pub(super) fn judge(&mut self, is_worse: bool, usual: (f64, f64)) -> Judged {
         if self.worse.len() == JUDGED {
             self.worse.pop_front();
@@ -102,7 +103,7 @@ impl ContainerHistory {
     }
 }
 
-/// The distance from the mean that is worse than usual.
+/// The distance from the mean beyond which a window is worse than usual.
 pub(super) fn deviation((_, deviation): (f64, f64), smallest: f64) -> f64 {
     (SIGMAS * deviation).max(smallest)
 }

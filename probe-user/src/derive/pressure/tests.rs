@@ -81,7 +81,7 @@ fn pressure_is_a_share_of_the_window_and_counts_have_totals() {
 }
 
 #[test]
-fn a_kernel_without_pressure_says_what_to_do() {
+fn without_pressure_the_reason_says_how_to_enable_it() {
     let counts = CgroupCounts::default().with(Throttled, Some(0));
     let (entity, row) = container("a", counts);
     let report = report([(entity.clone(), row)].into(), CgroupCounts::default());
@@ -97,7 +97,7 @@ fn a_kernel_without_pressure_says_what_to_do() {
 }
 
 #[test]
-fn those_throttled_longest_have_a_sentence() {
+fn the_longest_throttled_rows_have_a_sentence() {
     let counts = |nanos| {
         CgroupCounts::default()
             .with(Periods, Some(20))
@@ -115,13 +115,13 @@ fn those_throttled_longest_have_a_sentence() {
     let entities = names.into_iter().zip(times);
     let entities = entities.map(|(name, nanos)| container(name, counts(nanos)));
     let report = report(entities.collect(), CgroupCounts::default());
-    let said: Vec<_> = report.findings.iter().map(|it| it.text.as_str()).collect();
+    let sentences: Vec<_> = report.findings.iter().map(|it| it.text.as_str()).collect();
     let expected = [4, 3, 2].map(|seconds| {
         format!(
             "its CPU quota throttled it in 1 of 20 periods, for {seconds}.00 s added up over CPUs"
         )
     });
-    assert_eq!(said, expected);
+    assert_eq!(sentences, expected);
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn counts(samples: u64) -> SampleCounts {
 }
 
 /// Samples with these periods.
-fn of_periods(periods: &[f64]) -> SampleCounts {
+fn with_periods(periods: &[f64]) -> SampleCounts {
     SampleCounts {
         samples: periods.len() as u64,
         operations: periods.iter().sum(),
@@ -24,7 +24,7 @@ fn of_periods(periods: &[f64]) -> SampleCounts {
 
 #[test]
 fn an_event_without_a_sample_has_an_upper_end_or_a_reason() {
-    // Periods of samples of other owners in earlier windows, and in this one.
+    // `before`, `now`: the periods of other owners' samples in earlier windows, and in this one.
     let none = |period, counted, [enabled, running]: [u64; 2], [before, now]: [&[f64]; 2]| {
         let mut window = SampleWindow {
             events: vec![EventWindow {
@@ -44,8 +44,8 @@ fn an_event_without_a_sample_has_an_upper_end_or_a_reason() {
         };
         let all = [before, now].concat();
         let kind = SampleKind::event(0, None);
-        window.total.delta.insert(kind, of_periods(now));
-        window.total.total.insert(kind, of_periods(&all));
+        window.total.delta.insert(kind, with_periods(now));
+        window.total.total.insert(kind, with_periods(&all));
         let events = SampledEvents {
             window: &window,
             metrics: Vec::new(),
@@ -130,7 +130,7 @@ fn dropped_samples_widen_the_upper_end() {
 
 /// 400 samples of a period of 1,000, and a sample of 70,000 in another function.
 #[test]
-fn one_heavy_sample_is_one() {
+fn a_heavy_sample_counts_as_one_sample() {
     let mut row = counts(400);
     row.samples += 1;
     row.operations += 70_000.0;
@@ -151,7 +151,7 @@ fn one_heavy_sample_is_one() {
 }
 
 #[test]
-fn missed_samples_are_reported_from_one_in_a_hundred_on() {
+fn missed_samples_above_one_percent_are_reported() {
     let event = |name: &str, gained| EventWindow {
         health: SampledHealth {
             name: name.to_owned(),
@@ -175,7 +175,7 @@ fn missed_samples_are_reported_from_one_in_a_hundred_on() {
     let lines = warnings(&window);
     assert_eq!(lines.len(), 1);
     assert!(lines[0].starts_with("cpu-clock: 20 of 200 samples were due"));
-    // Its counter may have been throttled.
+    // The kernel may have throttled the counter of `cycles`.
     let limited = EventGain {
         limited: true,
         ..EventGain::default()

@@ -47,8 +47,8 @@ struct ShareRow {
     share: Result<Estimate, Reason>,
 }
 
-/// Adds the shares of owners in metrics of sockets, the bytes per access behind them, and resctrl's
-/// counts for the same rows.
+/// Adds the shares of owners in metrics of sockets, the measured bytes per access, and resctrl's
+/// counts for these rows.
 pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
     per_access::add(report, plan, window, joined);
     for shared in &joined.shares {

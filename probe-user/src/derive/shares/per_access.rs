@@ -1,4 +1,4 @@
-//! Bytes of memory traffic per access counted on the CPUs, measured on each socket with both
+//! Bytes of memory traffic per access counted on the CPUs, measured on each socket that has both
 //! counts. No other source gives the bytes of a core's access.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::{
 /// The metric group that needs bytes per access to convert a core's accesses to bytes.
 const WANTED_BY: &str = "intensity";
 
-/// The suffix of their names.
+/// The suffix of the names of these metrics.
 const PER_ACCESS: &str = "_bytes_per_access";
 
 /// Adds the bytes per access of each metric that is shared by counted weights, if the session
@@ -105,8 +105,8 @@ struct AccessCount {
 }
 
 impl AccessCount {
-    fn add(&mut self, of: &BTreeMap<Owner, Weight>) {
-        for weight in of.values() {
+    fn add(&mut self, weights: &BTreeMap<Owner, Weight>) {
+        for weight in weights.values() {
             self.count += float(weight.weight);
             self.time.add(weight.time);
         }
@@ -167,7 +167,7 @@ mod tests {
     use crate::{catalogue::Chip, derive::ReportSection, join::View, window::GroupCounts};
 
     /// Socket, value in thousandths and the label `method`.
-    fn found(plan: &Plan, window: &Window) -> Vec<(u32, i64, String)> {
+    fn bytes_per_access(plan: &Plan, window: &Window) -> Vec<(u32, i64, String)> {
         let joined = View::default().join(plan, window, None);
         let report = Report::new(plan, window, &joined, &View::default());
         let places = report
@@ -199,7 +199,7 @@ mod tests {
     /// and 200 M remote reads of socket 1's CPUs. The memory of socket 1 moves 16e9 bytes for 250 M
     /// reads, none of them from socket 0.
     #[test]
-    fn bytes_of_a_sockets_memory_are_of_the_accesses_to_it() {
+    fn bytes_are_divided_by_the_accesses_to_that_memory() {
         let plan = grace();
         let uncore = |event: &str, socket| match (event.contains("remote"), socket) {
             (false, 0) => 1_000_000_000,
@@ -215,13 +215,17 @@ mod tests {
         let counted = window(&plan, &uncore, &weights);
         let method = "llc_read_misses".to_owned();
         assert_eq!(
-            found(&plan, &counted),
+            bytes_per_access(&plan, &counted),
             [(0, 64_000, method.clone()), (1, 64_000, method)]
         );
         let chip = Chip::named("grace-cpu-superchip").unwrap();
         let without = super::super::tests::plan("grace", chip, "cmem_read_bandwidth");
         let counted = window(&without, &uncore, &weights);
-        assert_eq!(found(&without, &counted), [], "nobody asked for it");
+        assert_eq!(
+            bytes_per_access(&without, &counted),
+            [],
+            "nobody asked for it"
+        );
     }
 
     #[test]
@@ -229,12 +233,12 @@ mod tests {
         let plan = grace();
         let uncore = |_: &str, _| 1_000_000;
         // Nothing is counted on socket 1.
-        assert_eq!(found(&plan, &window(&plan, &uncore, &[])), []);
+        assert_eq!(bytes_per_access(&plan, &window(&plan, &uncore, &[])), []);
         let none = [(0, 7, [0, 0]), (1, 7, [0, 0])];
-        assert_eq!(found(&plan, &window(&plan, &uncore, &none)), []);
+        assert_eq!(bytes_per_access(&plan, &window(&plan, &uncore, &none)), []);
         let weights = [(0, 7, [1000, 0]), (0, 8, [10, 0]), (1, 7, [1000, 0])];
         let mut some = window(&plan, &uncore, &weights);
-        assert_eq!(found(&plan, &some).len(), 2);
+        assert_eq!(bytes_per_access(&plan, &some).len(), 2);
         // An owner on socket 0 ran only while the counters were rotated out.
         for ((socket, owner), usage) in &mut some.on_socket {
             if (*socket, owner.cgroup.0) == (0, 8) {
@@ -246,7 +250,7 @@ mod tests {
                 }
             }
         }
-        // It may have read the memory of socket 1 too.
-        assert_eq!(found(&plan, &some), []);
+        // That owner may have read the memory of socket 1 too.
+        assert_eq!(bytes_per_access(&plan, &some), []);
     }
 }

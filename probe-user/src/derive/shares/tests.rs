@@ -75,26 +75,26 @@ fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
         rows.map(move |row| (metric.name.clone(), row))
     });
     rows.map(|(name, row)| {
-        let whose = match row.owner {
+        let owner = match row.owner {
             Subject::Entity(Entity::Unnamed(id)) => format!("cgroup {id}"),
-            whose => format!("{whose:?}"),
+            owner => format!("{owner:?}"),
         };
         let share = row
             .share
-            .unwrap_or_else(|reason| panic!("{whose}: {reason}"));
+            .unwrap_or_else(|reason| panic!("{owner}: {reason}"));
         #[expect(clippy::cast_possible_truncation, reason = "a value of some thousands")]
         let value = (share.value * 1000.0).round() as i64;
-        (name, row.socket, whose, value)
+        (name, row.socket, owner, value)
     })
     .collect()
 }
 
-fn row(metric: &str, socket: u32, whose: &str, value: i64) -> (String, u32, String, i64) {
-    (metric.to_owned(), socket, whose.to_owned(), value)
+fn row(metric: &str, socket: u32, owner: &str, value: i64) -> (String, u32, String, i64) {
+    (metric.to_owned(), socket, owner.to_owned(), value)
 }
 
 #[test]
-fn reads_of_a_graces_memory_are_of_both_sockets() {
+fn reads_of_grace_memory_are_shared_by_both_sockets() {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),
@@ -126,15 +126,15 @@ fn reads_of_a_graces_memory_are_of_both_sockets() {
     );
 }
 
-/// The fixture has two sockets; `one` keeps the counts of a machine with one socket.
-fn of_spr(one: bool) -> (Plan, Window) {
+/// The fixture has two sockets; `single_socket` keeps only the counts of socket 0.
+fn spr_window(single_socket: bool) -> (Plan, Window) {
     let plan = plan(
         "spr",
         Chip::named("sapphire-rapids").unwrap(),
         "memory_bandwidth_read",
     );
-    // Both channels and both slices of a socket are added up: 2 x 500,000 lines, of which 2 x
-    // 125,000.
+    // Both channels and both slices of a socket are added up: 2 x 500,000 lines read, and 2 x
+    // 125,000 by each event of devices.
     let uncore = |event: &str, _| {
         if event.contains("imc") {
             500_000
@@ -144,7 +144,7 @@ fn of_spr(one: bool) -> (Plan, Window) {
     };
     let weights = [(0, 7, [3, 0]), (0, 8, [1, 0]), (1, 7, [1, 0])];
     let mut window = window(&plan, &uncore, &weights);
-    if one {
+    if single_socket {
         window.uncore.retain(|reading| reading.socket == 0);
         window.on_socket.retain(|(socket, _), _| *socket == 0);
     }
@@ -152,8 +152,8 @@ fn of_spr(one: bool) -> (Plan, Window) {
 }
 
 #[test]
-fn devices_are_no_part_of_what_containers_read() {
-    let (plan, window) = of_spr(true);
+fn reads_of_devices_are_not_shared_by_containers() {
+    let (plan, window) = spr_window(true);
     let metric = "memory_bandwidth_read";
     assert_eq!(
         shares(&plan, &window),
@@ -170,16 +170,16 @@ fn devices_are_no_part_of_what_containers_read() {
 /// No event counts the reads of the CPUs of one Intel socket from the memory of the other.
 #[test]
 fn reads_by_two_sockets_have_no_owners_without_a_count_of_each() {
-    let none = |window: &Window, plan: &Plan| {
+    let reasons = |window: &Window, plan: &Plan| {
         let shared = share::of_window(plan, window, &View::default().naming(&window.names));
         let why = shared.iter().map(|shared| shared.shares.clone().err());
         why.collect::<Vec<_>>()
     };
-    let (plan, mut window) = of_spr(false);
-    assert_eq!(none(&window, &plan), [Some(NoShare::OtherSockets); 2]);
-    // Its memory controllers cannot be read, but its CPUs still read.
+    let (plan, mut window) = spr_window(false);
+    assert_eq!(reasons(&window, &plan), [Some(NoShare::OtherSockets); 2]);
+    // The memory controllers of socket 1 cannot be read, but its CPUs still read memory.
     window.uncore.retain(|reading| reading.socket == 0);
-    assert_eq!(none(&window, &plan), [Some(NoShare::OtherSockets)]);
+    assert_eq!(reasons(&window, &plan), [Some(NoShare::OtherSockets)]);
 }
 
 #[test]
@@ -238,15 +238,15 @@ fn an_unseen_owner_has_a_reason_in_place_of_a_share() {
             (row.socket, row.owner, error)
         })
         .collect();
-    let of = |cgroup| Subject::Entity(Entity::Unnamed(cgroup));
+    let cgroup = |id| Subject::Entity(Entity::Unnamed(id));
     let (first, second) = (rows[0].2.clone(), rows[3].2.clone());
     assert!((first.unwrap().unwrap() - 0.1).abs() < 1e-3);
     assert!(second.unwrap().unwrap() < 0.01);
     let why = Reason::NoShare(NoShare::OwnerUnseen);
-    assert_eq!((rows[0].0, &rows[0].1), (0, &of(7)));
-    assert_eq!(rows[1], (0, of(8), Err(why)));
+    assert_eq!((rows[0].0, &rows[0].1), (0, &cgroup(7)));
+    assert_eq!(rows[1], (0, cgroup(8), Err(why)));
     assert_eq!(rows[2], (0, Subject::Unattributed, Ok(None)));
-    assert_eq!((rows[3].0, &rows[3].1), (1, &of(7)));
+    assert_eq!((rows[3].0, &rows[3].1), (1, &cgroup(7)));
     assert_eq!(rows.len(), 5);
 }
 
@@ -265,7 +265,8 @@ fn traffic_without_owners_has_no_shares() {
     );
 }
 
-/// Sockets of a third read too, and each says only what it sent to all others together.
+/// A third socket reads too, and each socket counts only the reads that it sent to all others
+/// together.
 #[test]
 fn reads_of_more_than_two_sockets_have_no_owners() {
     let plan = plan(
@@ -295,7 +296,7 @@ fn reads_of_more_than_two_sockets_have_no_owners() {
 }
 
 #[test]
-fn counts_of_resctrl_stand_beside_the_share() {
+fn rows_with_shares_have_counts_of_resctrl() {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),
@@ -309,8 +310,8 @@ fn counts_of_resctrl_stand_beside_the_share() {
         }),
         bytes: [(0, bytes)].into(),
     };
-    // A control group with a monitoring group in it, both of the same container, and a group of two
-    // containers.
+    // A control group, a monitoring group in it, and another monitoring group, all of cgroup 7; and
+    // a group of cgroups 7 and 8.
     window.sources.resctrl = Some(vec![
         group("/gold", &[7], 5_000),
         group("/gold/mon_groups/a", &[7], 3_000),

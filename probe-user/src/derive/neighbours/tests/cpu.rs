@@ -11,8 +11,8 @@ use crate::{
     join::{Entity, EntityWaits, WaitRows, WaitedFor},
 };
 
-/// A window of 10 s: `web` waits this part of its time, and of its waits these seconds are behind
-/// whom.
+/// A window of 10 s: the part of its time that `web` waits, and the seconds that it waits behind
+/// each owner.
 struct Waited<'a> {
     ratio: f64,
     behind: &'a [(WaitedFor, f64)],
@@ -50,8 +50,8 @@ fn judge(neighbours: &mut Neighbours, waited: &Waited<'_>) -> (Report, Vec<Neigh
     (report, verdicts)
 }
 
-/// `web` waits the part `ratio` of its time: `others` seconds behind `batch`, as long again behind
-/// itself, and a little behind the kernel.
+/// `web` waits the part `ratio` of its time: `others` seconds behind `batch`, `others` seconds
+/// behind itself, and a little behind the kernel.
 fn window(neighbours: &mut Neighbours, ratio: f64, others: f64) -> (Report, Vec<NeighbourVerdict>) {
     let behind = [
         (behind("batch"), others),
@@ -67,7 +67,7 @@ fn window(neighbours: &mut Neighbours, ratio: f64, others: f64) -> (Report, Vec<
     judge(neighbours, &waited)
 }
 
-/// Ten windows in which a tenth of the time is waited, half of it behind others.
+/// Ten windows in which `web` waits a tenth of its time, half of that behind others.
 fn calm() -> Neighbours {
     let mut neighbours = Neighbours::new(None);
     for at in 0..USUAL {
@@ -113,14 +113,14 @@ fn three_windows_of_long_waits_behind_others_are_a_verdict() {
     );
 }
 
-/// A container that never waits while its neighbour is stopped has no row of waits.
+/// Once its neighbour stops, a container that never waits has no row of waits.
 #[test]
-fn a_container_without_waits_suffers_no_more() {
+fn a_verdict_ends_without_a_row_of_waits() {
     let mut neighbours = calm();
     for _ in 0..3 {
         window(&mut neighbours, 0.6, 3.0);
     }
-    let still = [(); 5].map(|()| {
+    let suffers = [(); 5].map(|()| {
         let mut report = Report::default();
         report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
         let subject = report.subject(Subject::Entity(container("web")));
@@ -131,7 +131,7 @@ fn a_container_without_waits_suffers_no_more() {
         assert_eq!(judged.len(), 1);
         !verdicts.is_empty()
     });
-    assert_eq!(still, [true, true, true, false, false]);
+    assert_eq!(suffers, [true, true, true, false, false]);
 }
 
 /// However long it lasts, the disturbed level does not become the usual one.
@@ -148,7 +148,7 @@ fn a_verdict_lasts_as_long_as_the_neighbour() {
 }
 
 #[test]
-fn waits_behind_itself_or_nobody_or_below_a_quota_are_no_verdict() {
+fn own_idle_throttled_and_short_waits_are_no_verdict() {
     let own = [(behind("web"), 6.0), (behind("batch"), 0.2)];
     let idle = [(WaitedFor::Nobody, 6.0), (WaitedFor::Earlier, 1.0)];
     let quota = [(behind("batch"), 6.0)];
@@ -188,7 +188,7 @@ fn without_waits_or_their_ratio_nobody_is_judged() {
     );
 }
 
-/// The usual level of a container that is idle for long stays known.
+/// A container that is idle for long keeps its usual level.
 #[test]
 fn containers_that_ended_are_forgotten() {
     let mut neighbours = calm();

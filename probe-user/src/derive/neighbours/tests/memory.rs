@@ -36,18 +36,18 @@ fn neighbours() -> Neighbours {
 }
 
 /// A window: IPC and GB/s read by each container, and GB/s read by socket 0.
-struct Said<'a> {
+struct GivenWindow<'a> {
     containers: &'a [(&'a str, f64, f64)],
     read: Option<f64>,
 }
 
-fn report(said: &Said<'_>) -> Report {
+fn report(given: &GivenWindow<'_>) -> Report {
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
     let metric = |report: &mut Report, name: &str, unit: &str| {
         report.add_metric(MetricInfo::gauge(name, "", unit))
     };
-    for (name, ipc, _) in said.containers {
+    for (name, ipc, _) in given.containers {
         let subject = report.subject(Subject::Entity(container(name)));
         let metric = metric(&mut report, IPC, "1/cycle");
         report.push([subject, metric, 0], gauge(*ipc), None);
@@ -57,7 +57,7 @@ fn report(said: &Said<'_>) -> Report {
         ..MetricPlace::default()
     };
     let subject = report.subject(Subject::Place(place, Vec::new()));
-    for (name, moved) in [(READ, said.read), (WRITE, Some(0.0))] {
+    for (name, moved) in [(READ, given.read), (WRITE, Some(0.0))] {
         let metric = metric(&mut report, name, "GB/s");
         let value = moved.map_or(Err(Reason::NotMeasured), gauge);
         report.push([subject, metric, 0], value, None);
@@ -66,7 +66,7 @@ fn report(said: &Said<'_>) -> Report {
         socket: Some(0),
         ..Attributes::default()
     });
-    for (name, _, moved) in said.containers {
+    for (name, _, moved) in given.containers {
         let subject = report.subject(Subject::Entity(container(name)));
         let metric = metric(&mut report, &format!("{READ}_apportioned"), "GB/s");
         report.push([subject, metric, attributes], gauge(*moved), None);
@@ -77,10 +77,10 @@ fn report(said: &Said<'_>) -> Report {
     report
 }
 
-/// A window with this IPC of `web`, beside `batch`, which causes all reads.
+/// A window with this IPC of `web`, and with `batch`, which causes nearly all reads.
 fn window(ipc: f64, read: f64) -> Report {
     let containers = [("web", ipc, 1.0), ("batch", 1.0, read - 1.0)];
-    report(&Said {
+    report(&GivenWindow {
         containers: &containers,
         read: Some(read),
     })
@@ -100,7 +100,7 @@ fn three_low_windows_of_five_under_pressure_are_a_verdict() {
     calm(&mut neighbours);
     assert_eq!(neighbours.judge(&mut window(1.2, 90.0), None), []);
     assert_eq!(neighbours.judge(&mut window(1.2, 90.0), None), []);
-    // One other window in between does not matter.
+    // One window in between that is not low does not matter.
     assert_eq!(neighbours.judge(&mut window(2.0, 90.0), None), []);
     let mut third = window(1.2, 90.0);
     let verdicts = neighbours.judge(&mut third, None);
@@ -178,7 +178,7 @@ fn the_usual_level_follows_the_container() {
     for _ in 0..5 {
         assert_eq!(neighbours.judge(&mut window(1.2, 90.0), None), []);
     }
-    // However steady it is, a drop by less than 1% is no finding.
+    // A drop by less than 1% is no verdict, however steady the container is.
     for _ in 0..5 {
         assert_eq!(neighbours.judge(&mut window(1.19, 90.0), None), []);
     }
@@ -196,7 +196,7 @@ fn unknown_values_are_not_judged() {
     assert_eq!(values(&early, "noisy_neighbour_memory"), []);
     neighbours.judge(&mut window(2.0, 10.0), None);
     // Without traffic of the socket there is no pressure.
-    let mut unknown = report(&Said {
+    let mut unknown = report(&GivenWindow {
         containers: &[("web", 1.0, 1.0)],
         read: None,
     });
@@ -211,7 +211,7 @@ fn unknown_values_are_not_judged() {
 }
 
 #[test]
-fn a_plan_without_what_is_needed_is_refused() {
+fn a_plan_without_the_needed_metrics_is_refused() {
     let refused = |metrics: &str| MemoryNeighbours::new(&plan(metrics), 1e9).unwrap_err();
     assert!(
         refused("ipc").contains("no memory bandwidth"),

@@ -21,7 +21,7 @@ fn device(address: &str, class: u32, block: Option<&str>) -> Device {
 }
 
 /// Devices of socket 0, each on its own root port, and a second of counts for them.
-fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, Window) {
+fn plan_and_window(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, Window) {
     let mut plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),
@@ -70,24 +70,23 @@ fn moved(read: u64, written: u64) -> IoBytes {
 }
 
 #[test]
-fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
+fn traffic_of_a_block_device_is_shared_by_bytes() {
     let of_ssd = [(CgroupId(7), moved(0, 300)), (CgroupId(8), moved(800, 100))];
     let deltas = DeviceDeltas {
         moved: [("259:0".to_owned(), of_ssd.into())].into(),
         ..DeviceDeltas::default()
     };
     let ssd = || vec![device(SSD, 0x01_0802, Some("259:0"))];
-    let of = |metric: &str| {
-        let (plan, window) = of_devices(metric, ssd(), deltas.clone());
+    let shares_of = |metric: &str| {
+        let (plan, window) = plan_and_window(metric, ssd(), deltas.clone());
         let rows = shares(&plan, &window).into_iter();
-        rows.map(|(_, _, whose, value)| (whose, value))
+        rows.map(|(_, _, owner, value)| (owner, value))
             .collect::<Vec<_>>()
     };
-    let row = |whose: &str, value| (whose.to_owned(), value);
-    // The counts of local and remote memory together: 2 GB/s. What the device reads is written to
-    // it.
+    let row = |owner: &str, value| (owner.to_owned(), value);
+    // The counts of local and remote memory add up to 2 GB/s. A device reads what is written to it.
     assert_eq!(
-        of("pcie_read_bandwidth"),
+        shares_of("pcie_read_bandwidth"),
         [
             row("cgroup 7", 1_500),
             row("cgroup 8", 500),
@@ -95,18 +94,18 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
         ]
     );
     assert_eq!(
-        of("pcie_write_bandwidth"),
+        shares_of("pcie_write_bandwidth"),
         [row("cgroup 8", 2_000), row("Unattributed", 0)]
     );
     assert_eq!(
-        of("pcie_bandwidth"),
+        shares_of("pcie_bandwidth"),
         [
             row("cgroup 8", 3_000),
             row("cgroup 7", 1_000),
             row("Unattributed", 0)
         ]
     );
-    let (plan, mut window) = of_devices("pcie_read_bandwidth", ssd(), deltas.clone());
+    let (plan, mut window) = plan_and_window("pcie_read_bandwidth", ssd(), deltas.clone());
     let shared = share::of_window(&plan, &window, &View::default().naming(&window.names));
     assert_eq!(
         shared[0].shares.as_ref().unwrap().method,
@@ -119,12 +118,12 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
     assert_eq!(why(&plan, &window, &processes), NoShare::NotOfProcesses);
     window.sources.devices = Some(DeviceDeltas::default());
     assert_eq!(why(&plan, &window, &View::default()), NoShare::NoBytes);
-    // With another device with unknown bytes.
+    // Another device behind the same count has unknown bytes.
     let mixed = ssd()
         .into_iter()
         .chain([device(GPU, 0x03_0200, None)])
         .collect();
-    let (plan, window) = of_devices("pcie_read_bandwidth", mixed, deltas);
+    let (plan, window) = plan_and_window("pcie_read_bandwidth", mixed, deltas);
     assert_eq!(
         why(&plan, &window, &View::default()),
         NoShare::SeveralDevices
@@ -132,7 +131,7 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
 }
 
 #[test]
-fn a_device_that_one_container_holds_is_all_its_own() {
+fn all_traffic_of_a_device_belongs_to_its_only_holder() {
     let held = |cgroups: &[u64]| DeviceDeltas {
         holders: [(
             GPU.parse().unwrap(),
@@ -148,8 +147,8 @@ fn a_device_that_one_container_holds_is_all_its_own() {
             device("0001:01:00.1", 0x04_0300, None),
         ]
     };
-    let of = |deltas| of_devices("pcie_write_bandwidth", gpu(), deltas);
-    let (plan, window) = of(held(&[7]));
+    let window_for = |deltas| plan_and_window("pcie_write_bandwidth", gpu(), deltas);
+    let (plan, window) = window_for(held(&[7]));
     let metric = "pcie_write_bandwidth";
     assert_eq!(
         shares(&plan, &window),
@@ -168,28 +167,28 @@ fn a_device_that_one_container_holds_is_all_its_own() {
     });
     assert_eq!(error, Some(0.0), "exact");
 
-    let none = |deltas: DeviceDeltas| {
-        let (plan, window) = of(deltas);
+    let reason = |deltas: DeviceDeltas| {
+        let (plan, window) = window_for(deltas);
         why(&plan, &window, &View::default())
     };
-    assert_eq!(none(DeviceDeltas::default()), NoShare::NoOwner);
-    assert_eq!(none(held(&[7, 8])), NoShare::SeveralOwners);
+    assert_eq!(reason(DeviceDeltas::default()), NoShare::NoOwner);
+    assert_eq!(reason(held(&[7, 8])), NoShare::SeveralOwners);
     assert_eq!(
-        none(DeviceDeltas {
+        reason(DeviceDeltas {
             stale: true,
             ..held(&[7])
         }),
         NoShare::Stale
     );
     assert_eq!(
-        none(DeviceDeltas {
+        reason(DeviceDeltas {
             unreadable: true,
             ..held(&[7])
         }),
         NoShare::Unreadable
     );
     assert_eq!(
-        none(DeviceDeltas {
+        reason(DeviceDeltas {
             by_kernel: [GPU.parse().unwrap()].into(),
             ..held(&[7])
         }),
@@ -200,13 +199,13 @@ fn a_device_that_one_container_holds_is_all_its_own() {
         .into_iter()
         .chain([device("0002:01:00.0", 0x02_0000, None)])
         .collect();
-    let (plan, window) = of_devices(metric, two, held(&[7]));
+    let (plan, window) = plan_and_window(metric, two, held(&[7]));
     assert_eq!(
         why(&plan, &window, &View::default()),
         NoShare::SeveralDevices
     );
-    // It belongs to a pod if both of its containers hold the device.
-    let (plan, mut window) = of(held(&[7, 8]));
+    // The traffic belongs to a pod if both holders are its containers.
+    let (plan, mut window) = window_for(held(&[7, 8]));
     let pod = "/kubepods.slice/kubepods-pod7bbae5a3_01a3_4a7d_9d50_0a1b2c3d4e5f.slice";
     let name = |id: u64| {
         (
@@ -237,7 +236,8 @@ fn a_device_that_one_container_holds_is_all_its_own() {
 }
 
 #[test]
-fn a_count_of_no_device_that_is_known_has_no_shares() {
-    let (plan, window) = of_devices("pcie_read_bandwidth", Vec::new(), DeviceDeltas::default());
+fn a_count_without_a_known_device_has_no_shares() {
+    let (plan, window) =
+        plan_and_window("pcie_read_bandwidth", Vec::new(), DeviceDeltas::default());
     assert_eq!(why(&plan, &window, &View::default()), NoShare::NoDevice);
 }

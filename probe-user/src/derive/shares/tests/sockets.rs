@@ -61,7 +61,7 @@ fn reads(gpu: u64) -> impl Fn(&str, u32) -> u64 {
         (event, 0) if event.contains("/gmem_rd_data/") => gpu,
         (event, 1) if event.contains("/socket_0_rd_data/") => 1_000_000,
         (event, 2) if event.contains("/socket_0_rd_data/") => 2_000_000,
-        // Not for socket 0.
+        // These reads are not of the memory of socket 0.
         (event, 3) if event.contains("/socket_1_rd_data/") => 4_000_000,
         _ => 0,
     }
@@ -100,8 +100,8 @@ fn reads_of_four_sockets_are_divided_by_destination() {
         .iter()
         .map(|column| column.name.as_str())
         .collect();
-    let of_2 = |name: &&&str| name.starts_with("nvidia_scf_pmu_2/");
-    let of_2: Vec<&&str> = names.iter().filter(of_2).collect();
+    let is_of_2 = |name: &&&str| name.starts_with("nvidia_scf_pmu_2/");
+    let of_2: Vec<&&str> = names.iter().filter(is_of_2).collect();
     assert_eq!(of_2.len(), 5, "{names:?}");
     assert!(
         !names
@@ -111,7 +111,8 @@ fn reads_of_four_sockets_are_divided_by_destination() {
     );
     let shares = of_socket_0(&plan, 0).unwrap();
     assert_eq!(shares.measured(), 10_000_000);
-    // Source and destination may differ by 79 in a thousand; the difference is then unattributed.
+    // The counts of source and destination may differ by 79 in a thousand reads sent, which are
+    // then unattributed.
     assert_eq!(shares.unattributed, 237_000);
     assert_eq!(
         counts(&shares),
@@ -119,10 +120,9 @@ fn reads_of_four_sockets_are_divided_by_destination() {
     );
 }
 
-/// With GPU memory, the reads that a socket sent may have gone to it: at most as many as it
-/// counted.
+/// Reads that a socket sent may have gone to GPU memory: at most as many as were counted there.
 #[test]
-fn reads_of_gpu_memory_bound_what_is_known() {
+fn reads_of_gpu_memory_widen_the_error() {
     let multi = Chip::named("grace-hopper-multi");
     let plan = four_graces(multi, METRIC);
     let error = |gpu| {

@@ -28,8 +28,12 @@ fn lines(event: &str, _: u32) -> u64 {
 }
 
 /// Counts of one weight, by socket and cgroup: local memory, and memory of the other socket.
-fn add(window: &mut Window, plan: &Plan, of: MemoryTraffic, counts: &[(u32, u64, [u64; 2])]) {
-    let weight = plan.weights.iter().find(|weight| weight.of == of).unwrap();
+fn add(window: &mut Window, plan: &Plan, traffic: MemoryTraffic, counts: &[(u32, u64, [u64; 2])]) {
+    let weight = plan
+        .weights
+        .iter()
+        .find(|weight| weight.of == traffic)
+        .unwrap();
     for (socket, cgroup, counts) in counts {
         let owner = Owner::from(CgroupId(*cgroup));
         let usage = window.on_socket.entry((*socket, owner)).or_default();
@@ -48,9 +52,10 @@ fn add(window: &mut Window, plan: &Plan, of: MemoryTraffic, counts: &[(u32, u64,
     }
 }
 
-/// Events that include prefetches and streaming stores, in as few registers as possible.
+/// The weights are events that include prefetches and streaming stores, in as few registers as
+/// possible.
 #[test]
-fn a_xeon_is_weighed_by_what_left_the_core() {
+fn weights_of_a_xeon_depend_on_its_sockets() {
     assert_eq!(
         names(&spr(1, "memory_bandwidth_read,memory_bandwidth_write")),
         [("l3_read_misses", false), ("memory_writes", false)]
@@ -92,7 +97,7 @@ fn the_reads_of_an_epyc_are_divided_by_fills_from_memory() {
         };
         let counts = [(0, 7, [300, 0]), (0, 8, [100, 0])];
         let mut window = window(&plan, &lines, &counts);
-        // The tree has two.
+        // The fixture has two sockets.
         window.uncore.retain(|reading| reading.socket == 0);
         let io = roots * 1_600;
         assert_eq!(
@@ -192,7 +197,7 @@ fn an_owner_that_ran_uncounted_has_a_reason() {
         (0, CgroupId::IDLE.0, [0, 0]),
     ];
     let mut window = window(&plan, &own, &counted);
-    // It existed before, and did not run.
+    // Cgroup 9 existed before, and did not run.
     let idle = window
         .on_socket
         .values()
@@ -204,7 +209,7 @@ fn an_owner_that_ran_uncounted_has_a_reason() {
     let idle = idle.collect();
     window.on_socket.insert((0, owner), idle);
     let rows = rows_of(&plan, &window);
-    let told: Vec<_> = rows
+    let reasons: Vec<_> = rows
         .iter()
         .map(|row| match &row.owner {
             Subject::Entity(Entity::Unnamed(id)) => (*id, row.share.as_ref().err()),
@@ -213,7 +218,7 @@ fn an_owner_that_ran_uncounted_has_a_reason() {
         .collect();
     let why = Reason::NoShare(NoShare::NothingCounted);
     let expected = [(8, None), (7, Some(&why)), (0, None)];
-    assert_eq!(told, expected);
+    assert_eq!(reasons, expected);
 }
 
 /// Weights with a running ratio of a quarter leave the rest uncertain.
@@ -311,9 +316,9 @@ fn weights_beyond_all_bounds_are_flagged() {
     let owners = rows
         .iter()
         .filter(|row| matches!(row.owner, Subject::Entity(_)));
-    let told: Vec<_> = owners.map(|row| row.share.clone()).collect();
+    let values: Vec<_> = owners.map(|row| row.share.clone()).collect();
     assert_eq!(
-        told,
+        values,
         [
             Err(Reason::NoShare(NoShare::Saturated)),
             Err(Reason::NoShare(NoShare::Saturated))
@@ -337,10 +342,10 @@ fn weights_of_two_cpus_do_not_wrap() {
     assert_eq!(rows[0].share, Err(Reason::NoShare(NoShare::Saturated)));
 }
 
-/// Counters include prefetches, which are not sampled. Samples show traffic without counts, but not
-/// if they are few.
+/// Counters include prefetches, which are not sampled. Samples are the weight only where nothing
+/// was counted, and not if they are few.
 #[test]
-fn counters_weigh_before_samples() {
+fn counted_weights_are_preferred_to_samples() {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),
