@@ -84,8 +84,8 @@ pub(super) fn parts(
     class: Class,
 ) -> impl Iterator<Item = (MemLevel, &SampleCounts)> + Clone {
     usage.iter().filter_map(move |(kind, counts)| {
-        let (of, served) = kind.access?;
-        (of == class).then_some((served, counts))
+        let (own_class, served) = kind.access?;
+        (own_class == class).then_some((served, counts))
     })
 }
 

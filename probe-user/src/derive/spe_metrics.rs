@@ -124,10 +124,14 @@ impl<'a> SpeMetric<'a> {
             // A share of the whole is independent of the size of the whole.
             [a, b] => {
                 let pairs = [(0, a, 1, b), (1, b, 0, a)];
-                pairs.into_iter().find_map(|(at, part, of, whole)| {
+                pairs.into_iter().find_map(|(at, part, whole_at, whole)| {
                     let (kind, each) = part.per_unit?;
                     let (each, whole) = (each?, whole.total.value);
-                    (self.events[of].1 == kind).then_some((at, each.low * whole, each.high * whole))
+                    (self.events[whole_at].1 == kind).then_some((
+                        at,
+                        each.low * whole,
+                        each.high * whole,
+                    ))
                 })
             }
             _ => None,
@@ -359,7 +363,7 @@ mod tests {
 
     /// The estimates equal those of `mem` from the same samples.
     #[test]
-    fn they_are_the_estimates_of_mem() {
+    fn estimates_equal_those_of_mem() {
         let usage = usage();
         let values = metrics(&usage);
         let sum =
@@ -384,9 +388,9 @@ mod tests {
     }
 
     #[test]
-    fn without_samples_the_rate_may_be_that_of_a_few() {
+    fn without_samples_a_rate_has_the_poisson_limit() {
         let values = metrics(&SampleUsage::new());
-        // The exact Poisson limit of none is 3.689.
+        // The exact Poisson limit of a count of 0 is 3.689.
         let limit = 3.689 * 32_768.0;
         assert_interval(&values["spe_load_rate"], [0.0, 0.0, limit], 1000.0);
         assert!(matches!(

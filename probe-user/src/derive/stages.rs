@@ -8,7 +8,7 @@ use crate::{
     window::Window,
 };
 
-/// The pure stages, with the state that they keep of the snapshot before.
+/// The stages from snapshots to reports, with the state that they keep from earlier snapshots.
 pub struct Stages {
     view: View,
     last: Snapshot,
@@ -67,7 +67,7 @@ impl Stages {
         }
     }
 
-    /// The view that rows are made by.
+    /// The view that defines the rows.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view

@@ -62,13 +62,13 @@ pub fn unsampled(weight: f64) -> ConfidenceInterval {
 
 /// The product of two estimates with independent errors.
 pub(super) fn product(a: ConfidenceInterval, b: ConfidenceInterval) -> ConfidenceInterval {
-    let apart = |end: fn(&ConfidenceInterval) -> f64| {
-        let (a_apart, b_apart) = (end(&a) - a.value, end(&b) - b.value);
-        ((a_apart * b.value).powi(2) + (b_apart * a.value).powi(2)).sqrt()
+    let distance = |end: fn(&ConfidenceInterval) -> f64| {
+        let (a_distance, b_distance) = (end(&a) - a.value, end(&b) - b.value);
+        ((a_distance * b.value).powi(2) + (b_distance * a.value).powi(2)).sqrt()
     };
     let value = a.value * b.value;
-    let low = value - apart(|it| it.low);
-    ConfidenceInterval::around(value, low.max(0.0), value + apart(|it| it.high))
+    let low = value - distance(|it| it.low);
+    ConfidenceInterval::around(value, low.max(0.0), value + distance(|it| it.high))
 }
 
 /// The upper limit of a Poisson count of 0.
@@ -76,13 +76,15 @@ pub(super) fn unseen_limit() -> f64 {
     byar(1.0, 1.0)
 }
 
+/// Limits of a Poisson count `n` by Byar: `byar(n, -1.0)` is the lower, `byar(n + 1.0, 1.0)` the
+/// upper one.
 pub(super) fn byar(m: f64, sign: f64) -> f64 {
     m * (1.0 - 1.0 / (9.0 * m) + sign * Z / (3.0 * m.sqrt()))
         .max(0.0)
         .powi(3)
 }
 
-/// The share `part / whole` of `n` independent samples; None of 0.
+/// The share `part / whole` of `n` independent samples; None without samples.
 #[must_use]
 pub fn share(part: f64, whole: f64, n: f64) -> Option<ConfidenceInterval> {
     if whole <= 0.0 || n <= 0.0 {
@@ -111,9 +113,9 @@ fn student_quantile(z: f64, free: f64) -> f64 {
 }
 
 /// A quantile of `n` samples, from the histogram of their weights, whose buckets have these `ends`.
-/// None with too few samples for both ends: 95% of the draws of `n` samples have the true quantile
-/// between two of their samples only from 6 samples on for the median, 36 for the 90th percentile
-/// and 368 for the 99th.
+/// None with too few samples for both ends: below 6 samples for the median, 36 for the 90th
+/// percentile and 368 for the 99th, the true quantile lies between two samples in less than 95% of
+/// draws.
 ///
 /// The value is interpolated within its bucket. The interval spans the buckets that hold the ranks
 /// of a 95% interval, since the histogram has no finer values.

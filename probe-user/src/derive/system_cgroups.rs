@@ -13,7 +13,7 @@ use crate::{
 const NAMED: usize = 3;
 
 impl Report {
-    /// Says what `--by cgroup` would show where no row is a container or a pod.
+    /// If no row is a container or a pod, adds a finding about what `--by cgroup` would show.
     pub(super) fn add_system_cgroups(&mut self, window: &Window, joined: &Joined, view: &View) {
         let is_container =
             |entity: &Entity| matches!(entity, Entity::Container { .. } | Entity::Pod(_));

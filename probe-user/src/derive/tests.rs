@@ -1,4 +1,4 @@
-//! Counts and metrics of windows with known truth.
+//! Counts and metrics of windows with known values.
 
 mod rows;
 
@@ -147,7 +147,7 @@ fn an_uncore_counter_that_never_ran_has_no_value() {
 }
 
 #[test]
-fn an_uncore_counter_that_ran_part_of_the_time_is_scaled_and_says_so() {
+fn an_uncore_counter_that_ran_part_of_the_time_is_scaled_with_an_error() {
     let (part, whole) = ((250, 1_000, 250), (3, 10, 10));
     for ((raw, enabled, running), factor, expected) in [
         (part, 1.0, (1_000.0, 0.25, Some(750.0))),
@@ -176,8 +176,8 @@ fn a_total_needs_every_socket() {
 }
 
 /// Observed with `perf stat -C 0` running alongside: a task of high IPC on CPU 0, where the
-/// counters run half of the time, and a pointer chaser on CPU 1. Scaled after summing, the counts
-/// were 26.1e9 instructions.
+/// counters run half of the time, and a pointer chaser on CPU 1. Scaling after summing gave 26.1e9
+/// instructions.
 #[test]
 fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     let second = 1000 * MS;
@@ -192,11 +192,11 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
         ),
     ];
     let report = report(&plan(1, 0), rows);
-    let of: Vec<f64> = entities(&report)
+    let estimates: Vec<f64> = entities(&report)
         .iter()
         .map(|row| counts(&report, row)[0].clone().unwrap().estimate.value)
         .collect();
-    assert_eq!(of, [39_050_000_000.0, 50_000_000.0]);
+    assert_eq!(estimates, [39_050_000_000.0, 50_000_000.0]);
     let total = counts(&report, &Subject::Machine)[0]
         .clone()
         .unwrap()
@@ -208,7 +208,7 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
 /// Slices divided by time between two owners: a nonzero count is an estimate, and a count of 0 is
 /// unknown. The sum of all owners is exact.
 #[test]
-fn a_row_of_divided_slices_says_so() {
+fn a_row_of_divided_slices_has_a_finding() {
     let divided = |ms: u64, counts| UsageRow {
         estimated: ms * MS,
         ..usage(counts, 100 * MS, 100 * MS)
@@ -220,12 +220,12 @@ fn a_row_of_divided_slices_says_so() {
         (key(9, 0, 0), divided(0, [0, 5])),
     ];
     let report = report(&plan(1, 1), rows);
-    let of = |id| counts(&report, &cgroup(id)).remove(0);
-    assert_eq!(of(7), Err(Reason::NoValue(NoValue::Divided)));
-    assert_eq!([8, 9].map(|id| of(id).unwrap().raw), [0, 0]);
+    let first_count = |id| counts(&report, &cgroup(id)).remove(0);
+    assert_eq!(first_count(7), Err(Reason::NoValue(NoValue::Divided)));
+    assert_eq!([8, 9].map(|id| first_count(id).unwrap().raw), [0, 0]);
     let total = counts(&report, &Subject::Machine).remove(0);
     assert_eq!(total.unwrap().raw, 0);
-    let said = report.findings.iter().map(|finding| {
+    let findings = report.findings.iter().map(|finding| {
         let FindingSubject::Subject(subject) = finding.about else {
             panic!("{finding:?}")
         };
@@ -234,7 +234,7 @@ fn a_row_of_divided_slices_says_so() {
             &finding.text[..3],
         )
     });
-    assert_eq!(said.collect::<Vec<_>>(), [(cgroup(7), "20%")]);
+    assert_eq!(findings.collect::<Vec<_>>(), [(cgroup(7), "20%")]);
 }
 
 /// A container that ran only in multiplexing intervals of the other group has no value, with a
@@ -250,11 +250,11 @@ fn an_unseen_owner_has_a_reason() {
         (key(9, 0, 1), usage([6, 6], MS, MS)),
     ];
     let report = report(&plan(2, 2), rows);
-    let of = |id| counts(&report, &cgroup(id)).remove(0);
+    let first_count = |id| counts(&report, &cgroup(id)).remove(0);
     let why = |reason| Err(Reason::NoValue(reason));
-    assert_eq!(of(8), why(NoValue::NeverRan("e00".into())));
-    assert_eq!(of(9), why(NoValue::MostlyUnknown));
-    assert_eq!(of(7).unwrap().estimate.value.round(), 9.0);
+    assert_eq!(first_count(8), why(NoValue::NeverRan("e00".into())));
+    assert_eq!(first_count(9), why(NoValue::MostlyUnknown));
+    assert_eq!(first_count(7).unwrap().estimate.value.round(), 9.0);
     // The error of the sum includes the time of the others.
     let total = counts(&report, &Subject::Machine)[0].clone().unwrap();
     let unknown = 101.0 / 900.5;
@@ -325,7 +325,7 @@ fn an_owner_on_one_kind_of_core_has_0_of_the_other() {
     assert_eq!(total[0], Err(Reason::NoValue(NoValue::DidNotRun)));
 }
 
-/// Samples, and counts that no event of the user has, are in no metric.
+/// Metrics replace only the counts of events that the user named, not samples and other counts.
 #[test]
 fn only_events_are_behind_rates() {
     let is_behind = |rates_only, counting| {

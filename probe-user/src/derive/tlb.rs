@@ -47,8 +47,8 @@ pub(super) fn findings(
     advised.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// The ratio of page walks to data accesses of a row, if counted. To be called before shares are
-/// added: until then all series of the subject are of its row.
+/// The ratio of page walks to data accesses of a row, if counted. Call it before shares are added:
+/// until then, all series of the subject belong to its row.
 pub(super) fn walk_ratio(report: &Report, subject: u32) -> Option<f64> {
     let of_row = |series: &&Series| series.subject == subject;
     let mut row = report.series.iter().filter(of_row);
@@ -160,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn advice_says_what_it_is_based_on() {
-        let said = advice(&held(80 * MIB, Some(40 * MIB), Some(4 * MIB)), Some(0.023));
+    fn advice_states_its_evidence() {
+        let text = advice(&held(80 * MIB, Some(40 * MIB), Some(4 * MIB)), Some(0.023));
         assert_eq!(
-            said.unwrap(),
+            text.unwrap(),
             "its 40.0 MiB of anonymous memory are more than a core's TLB maps with pages of 4.0 \
              KiB (512 x 4.0 KiB = 2.0 MiB), and fit with pages of 2.0 MiB (32 x 2.0 MiB = 64.0 \
              MiB); 10% of that is in huge pages; 2.3% of its data accesses walk the page table; an \
@@ -171,14 +171,14 @@ mod tests {
              ones, more in a virtual machine: try transparent huge pages (madvise(MADV_HUGEPAGE), \
              or `always`)"
         );
-        let said = advice(&held(40 * MIB, None, None), None).unwrap();
-        assert!(said.starts_with("its 40.0 MiB of memory are"), "{said}");
-        assert!(said.contains("is not counted (-M dtlb_walk_ratio)"));
-        assert!(!said.contains("huge pages;"), "{said}");
+        let text = advice(&held(40 * MIB, None, None), None).unwrap();
+        assert!(text.starts_with("its 40.0 MiB of memory are"), "{text}");
+        assert!(text.contains("is not counted (-M dtlb_walk_ratio)"));
+        assert!(!text.contains("huge pages;"), "{text}");
     }
 
     #[test]
-    fn only_what_large_pages_would_help_is_advised() {
+    fn advice_is_only_for_memory_that_large_pages_help() {
         let anon = |bytes, huge| held(100 * MIB, Some(bytes), Some(huge));
         for (held, walks, expected) in [
             (anon(2 * MIB, 0), None, false),
@@ -191,13 +191,13 @@ mod tests {
             (anon(40 * MIB, 0), Some(0.0099), false),
             (anon(40 * MIB, 0), Some(0.01), true),
         ] {
-            let said = advice(&held, walks);
-            assert_eq!(said.is_some(), expected, "{held:?} {walks:?}");
+            let text = advice(&held, walks);
+            assert_eq!(text.is_some(), expected, "{held:?} {walks:?}");
         }
     }
 
     #[test]
-    fn the_largest_are_first_and_unknown_pages_have_none() {
+    fn the_largest_memory_is_first_and_unknown_page_sizes_have_no_advice() {
         let capacity = |mib: u64| MemoryCapacity {
             now: held(mib * MIB, None, None),
             peak: MemoryPeak {
@@ -207,9 +207,9 @@ mod tests {
         };
         let all: Vec<MemoryCapacity> = [10, 50, 1, 30, 20].map(capacity).into();
         let holders: Vec<(u32, MemoryCapacity)> = (0..).zip(all).collect();
-        let said = findings(snb(), PAGES, &holders, |_| None);
-        let whose: Vec<FindingSubject> = said.iter().map(|finding| finding.about).collect();
-        assert_eq!(whose, [1, 3, 4, 0].map(FindingSubject::Subject));
+        let advised = findings(snb(), PAGES, &holders, |_| None);
+        let subjects: Vec<FindingSubject> = advised.iter().map(|finding| finding.about).collect();
+        assert_eq!(subjects, [1, 3, 4, 0].map(FindingSubject::Subject));
         let few = |subject| Some(if subject == 3 { 0.5 } else { 0.0 });
         assert_eq!(findings(snb(), PAGES, &holders, few).len(), 1);
         let arm = PageSizes {

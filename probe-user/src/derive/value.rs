@@ -101,14 +101,14 @@ pub struct Histogram {
     pub counts: Vec<u64>,
     /// Sum of all values.
     pub sum: f64,
-    /// The same occurrences by powers of two, where they are counted so.
+    /// The same occurrences by powers of two, if they are counted in such buckets.
     pub powers: Option<PowerBuckets>,
 }
 
 /// Occurrences by powers of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PowerBuckets {
-    /// The power that is the end of the first bucket, which has all smaller values.
+    /// The first bucket, which has all smaller values, ends at two to the power of this.
     pub first: i32,
     /// Each further bucket ends at twice the end of the one before; the last has all larger values.
     pub counts: Vec<u64>,
@@ -185,7 +185,8 @@ impl Estimate {
 }
 
 impl Spread {
-    /// The error of the sum of two values with independent errors. It is unknown if one of them is.
+    /// The error of the sum of two values with independent errors. Unknown unless both are standard
+    /// errors.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         match (self, other) {

@@ -16,10 +16,10 @@ use crate::{
     window::{Window, float},
 };
 
-/// Findings need this part of a wait to be behind one entity.
+/// The smallest part of the waits behind one other entity that makes a finding.
 const LEAST_PART: f64 = 0.25;
 
-/// Findings need a wait of this part of the window.
+/// The shortest waits with a finding, as a part of the window.
 pub(crate) const LEAST_WAIT: f64 = 0.01;
 
 /// The smallest part of a wait in a table for people.
@@ -174,8 +174,8 @@ impl ReportedRows for WaitRows {
     }
 }
 
-/// A quantile of waits in milliseconds, by the rules of sampled latencies. None in the last bucket,
-/// which has no end.
+/// A quantile of waits in milliseconds, by the rules of sampled latencies. Without a value in the
+/// last bucket, which has no end.
 fn quantile(lengths: &WaitTimes, q: f64) -> Result<Value, Reason> {
     let counts = lengths.counts.map(float);
     let found = statistics::quantile(&counts, bucket_ends, counts.iter().sum(), q);
@@ -191,8 +191,8 @@ fn bucket_ends(bucket: usize) -> (f64, f64) {
     (bucket.checked_sub(1).map_or(0.0, end), end(bucket))
 }
 
-/// The histogram for monitoring systems. A bucket may be a series, so buckets are wider: each ends
-/// at four times the end of the one before.
+/// The histogram for monitoring systems. A bucket may become a series there, so these buckets are
+/// wider: each ends at four times the end of the one before.
 fn histogram(lengths: &WaitTimes, start: Duration) -> Histogram {
     const FIRST: usize = 2;
     const LAST: usize = 24;
@@ -292,9 +292,9 @@ impl Waits<'_> {
     }
 }
 
-/// Such as `its threads waited 1.20 s for a CPU, 83% of it for`, and the subject that ends it.
-/// `most`: whom it waited for most, and for how long. Names nobody if a quota throttled it. None if
-/// that is a small part.
+/// The sentence of a finding, such as `its threads waited 1.20 s for a CPU, 83% of it for`, and the
+/// subject that ends it. `most`: the entity that ran most of that time, and for how long. Names no
+/// subject if a quota throttled the waiting entity; None if the part of `most` is small.
 pub(crate) fn waits_sentence(
     nanos: f64,
     throttled: bool,

@@ -1,5 +1,5 @@
-//! Known intervals, and properties of all: an interval holds its value, and covers the truth as
-//! often as stated.
+//! Known intervals, and properties of all: an interval contains its value, and contains the true
+//! value as often as stated.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn a_count_of_samples_has_the_poisson_interval() {
     let many = count(1e6, 1e6);
     assert!((many.high / many.value - 1.00196).abs() < 1e-4, "{many:?}");
     assert_eq!(count(0.0, 0.0).high, 0.0);
-    // The exact limit of none is 3.689.
+    // The exact limit of a count of 0 is 3.689.
     let none = unsampled(100.0);
     assert!((none.high - 368.9).abs() < 5.0, "{none:?}");
 }
@@ -33,10 +33,10 @@ fn a_share_stays_between_0_and_1() {
     assert_eq!(share(0.0, 0.0, 0.0), None);
 }
 
-/// By Abramowitz and Stegun 26.7.5, computed independently. For two samples it is low: Student's
-/// own is 12.706.
+/// By Abramowitz and Stegun 26.7.5, computed independently. For two samples the expansion is low:
+/// the exact value is 12.706.
 #[test]
-fn students_t_is_that_of_its_degrees_of_freedom() {
+fn students_t_follows_the_degrees_of_freedom() {
     let of_n = [
         (2.0, 9.710_584),
         (3.0, 4.171_205),
@@ -51,7 +51,7 @@ fn students_t_is_that_of_its_degrees_of_freedom() {
 
 /// By Byar's formula, computed independently.
 #[test]
-fn the_ends_of_a_count_are_byars() {
+fn the_interval_of_a_count_is_byars() {
     for (n, low, high) in [(1.0, 0.013_072, 5.563_755), (10.0, 4.787_450, 18.391_458)] {
         let estimate = count(n, n);
         assert!((estimate.low - low).abs() < 1e-5, "{estimate:?}");
@@ -62,20 +62,20 @@ fn the_ends_of_a_count_are_byars() {
 
 /// By hand: 10 [8, 13] times 2 [1, 4].
 #[test]
-fn the_distances_of_a_product_add_up_by_squares() {
-    let of = |value, low, high| ConfidenceInterval { value, low, high };
-    let found = product(of(10.0, 8.0, 13.0), of(2.0, 1.0, 4.0));
-    assert_eq!(found.value, 20.0);
+fn the_distances_of_a_product_add_in_quadrature() {
+    let interval = |value, low, high| ConfidenceInterval { value, low, high };
+    let result = product(interval(10.0, 8.0, 13.0), interval(2.0, 1.0, 4.0));
+    assert_eq!(result.value, 20.0);
     assert!(
-        (found.low - (20.0 - 116_f64.sqrt())).abs() < 1e-9,
-        "{found:?}"
+        (result.low - (20.0 - 116_f64.sqrt())).abs() < 1e-9,
+        "{result:?}"
     );
     assert!(
-        (found.high - (20.0 + 436_f64.sqrt())).abs() < 1e-9,
-        "{found:?}"
+        (result.high - (20.0 + 436_f64.sqrt())).abs() < 1e-9,
+        "{result:?}"
     );
     // An exact factor.
-    let tenfold = product(of(10.0, 10.0, 10.0), of(2.0, 1.0, 4.0));
+    let tenfold = product(interval(10.0, 10.0, 10.0), interval(2.0, 1.0, 4.0));
     assert!((tenfold.low - 10.0).abs() < 1e-9 && (tenfold.high - 40.0).abs() < 1e-9);
 }
 
@@ -92,7 +92,7 @@ fn a_quantile_is_interpolated_in_its_bucket() {
 }
 
 #[test]
-fn buckets_follow_each_other_up_to_what_a_counter_can_hold() {
+fn buckets_cover_every_latency_without_gaps() {
     let mut next = 0;
     for bucket in 0..LATENCY_BUCKETS {
         let (low, high) = SpeRow::latencies(bucket);
@@ -114,14 +114,14 @@ fn a_quantile_lies_in_its_bucket() {
     let mut histogram = [0.0; LATENCY_BUCKETS];
     histogram[4] = 900.0;
     histogram[14] = 100.0;
-    let of = |q| quantile(&histogram, bucket_ends, 1000.0, q).unwrap();
-    let median = of(0.5);
+    let quantile_of = |q| quantile(&histogram, bucket_ends, 1000.0, q).unwrap();
+    let median = quantile_of(0.5);
     assert_eq!((median.low, median.high), (4.0, 5.0));
     assert!((4.0..=5.0).contains(&median.value));
-    let p99 = of(0.99);
+    let p99 = quantile_of(0.99);
     assert_eq!((p99.low, p99.high), (128.0, 191.0));
     // At the edge the interval includes both buckets.
-    let p90 = of(0.9);
+    let p90 = quantile_of(0.9);
     assert_eq!((p90.low, p90.high), (4.0, 191.0));
     assert_eq!(
         quantile(&[0.0; LATENCY_BUCKETS], bucket_ends, 0.0, 0.5),
@@ -133,18 +133,18 @@ fn a_quantile_lies_in_its_bucket() {
 #[test]
 fn a_quantile_of_too_few_samples_has_no_value() {
     for (q, least) in [(0.5, 6), (0.9, 36), (0.99, 368)] {
-        let of = |n: i32| quantile(&[1.0; LATENCY_BUCKETS], bucket_ends, n.into(), q);
-        assert_eq!(of(least - 1), None, "{q}");
-        assert!(of(least).is_some(), "{q}");
+        let of_samples = |n: i32| quantile(&[1.0; LATENCY_BUCKETS], bucket_ends, n.into(), q);
+        assert_eq!(of_samples(least - 1), None, "{q}");
+        assert!(of_samples(least).is_some(), "{q}");
         // For a high quantile: the largest of n samples exceeds it in all but q^n of the cases.
         assert!(f64::powi(q, least) <= 0.025 && f64::powi(q, least - 1) > 0.025);
     }
 }
 
-/// For a lognormal, as latencies are, the value of a percentile is within 5% of the truth in the
-/// median, and always within half of it, the width of a bucket.
+/// For a lognormal distribution, as of latencies, a percentile is off by less than 5% in the
+/// median, and by less than 50%, the width of a bucket, in all cases.
 #[test]
-fn a_percentile_is_near_the_truth() {
+fn a_percentile_is_near_the_true_value() {
     let mut errors = Vec::new();
     for median in (5..400_u16).step_by(7) {
         let mut histogram = [0.0; LATENCY_BUCKETS];
@@ -173,13 +173,13 @@ fn a_percentile_is_near_the_truth() {
                 clippy::cast_sign_loss,
                 reason = "a rank"
             )]
-            let truth = f64::from(cycles[(q * 999.0) as usize]);
+            let true_value = f64::from(cycles[(q * 999.0) as usize]);
             let found = quantile(&histogram, bucket_ends, 999.0, q).unwrap();
             assert!(
-                found.low <= truth && truth <= found.high,
-                "{truth} {found:?}"
+                found.low <= true_value && true_value <= found.high,
+                "{true_value} {found:?}"
             );
-            errors.push((found.value / truth - 1.0).abs());
+            errors.push((found.value / true_value - 1.0).abs());
         }
     }
     errors.sort_by(f64::total_cmp);
@@ -188,9 +188,9 @@ fn a_percentile_is_near_the_truth() {
     assert!(median < 0.05 && largest < 0.5, "{median} {largest}");
 }
 
-/// Without a walk among any number of samples the lower end is 0: rounding had put it at 4.3e-19.
+/// A share of 0 has the lower end 0 for any number of samples: rounding had put it at 4.3e-19.
 #[test]
-fn an_interval_of_no_share_begins_at_0() {
+fn the_interval_of_a_share_of_0_begins_at_0() {
     for n in 1..10_000 {
         let n = f64::from(n);
         assert_eq!(share(0.0, n, n).unwrap().low, 0.0, "{n}");
@@ -199,7 +199,7 @@ fn an_interval_of_no_share_begins_at_0() {
 }
 
 #[track_caller]
-fn holds(estimate: ConfidenceInterval) {
+fn assert_contains_value(estimate: ConfidenceInterval) {
     let ConfidenceInterval { value, low, high } = estimate;
     assert!(
         0.0 <= low && low <= value && value <= high && high.is_finite(),
@@ -217,11 +217,11 @@ proptest! {
     fn a_count_is_in_its_interval(weights in weights()) {
         let sum = weights.iter().sum();
         let squares = weights.iter().map(|weight| weight * weight).sum();
-        holds(count(sum, squares));
+        assert_contains_value(count(sum, squares));
         // Also for fractional numbers, or above 2^53.
-        holds(count(sum * 1e-6, squares));
-        holds(count(sum * 1e12, squares));
-        holds(unsampled(sum));
+        assert_contains_value(count(sum * 1e-6, squares));
+        assert_contains_value(count(sum * 1e12, squares));
+        assert_contains_value(unsampled(sum));
     }
 
     #[test]
@@ -240,13 +240,13 @@ proptest! {
     fn a_share_is_in_its_interval(part in 0.0..1.0, whole in 1e-3..1e18, n in 0.1..1e18) {
         for part in [0.0, part, 1.0] {
             let estimate = share(part * whole, whole, n).unwrap();
-            holds(estimate);
+            assert_contains_value(estimate);
             prop_assert!(estimate.high <= 1.0, "{estimate:?}");
             // More samples narrow the interval.
-            let more = share(part * whole, whole, 4.0 * n).unwrap();
+            let narrower = share(part * whole, whole, 4.0 * n).unwrap();
             prop_assert!(
-                more.high - more.low <= estimate.high - estimate.low,
-                "{more:?} {estimate:?}"
+                narrower.high - narrower.low <= estimate.high - estimate.low,
+                "{narrower:?} {estimate:?}"
             );
         }
     }
@@ -267,7 +267,7 @@ proptest! {
         let Some(estimate) = quantile(&histogram, bucket_ends, n, q) else {
             return Ok(());
         };
-        holds(estimate);
+        assert_contains_value(estimate);
         // The true value of these samples is in it too.
         #[expect(
             clippy::cast_possible_truncation,
@@ -276,17 +276,17 @@ proptest! {
             reason = "a rank"
         )]
         let rank = ((sorted.len() as f64 * q) as usize).min(sorted.len() - 1);
-        let truth = f64::from(sorted[rank]);
-        prop_assert!((estimate.low..=estimate.high).contains(&truth), "{truth} {estimate:?}");
+        let true_value = f64::from(sorted[rank]);
+        prop_assert!((estimate.low..=estimate.high).contains(&true_value), "{true_value} {estimate:?}");
     }
 }
 
-/// The probability that the interval of a Poisson count holds its mean, over all counts.
+/// The probability that the interval of a Poisson count contains its mean, over all counts.
 #[test]
-fn intervals_of_counts_hold_the_truth_in_95_of_100_cases() {
-    for truth in [4.0, 10.0, 31.0, 100.0, 317.0] {
-        let mut probability = f64::exp(-truth);
-        let mut held = 0.0;
+fn intervals_of_counts_contain_the_mean_in_95_of_100_cases() {
+    for mean in [4.0, 10.0, 31.0, 100.0, 317.0] {
+        let mut probability = f64::exp(-mean);
+        let mut covered = 0.0;
         for n in 0..1000 {
             let samples = f64::from(n);
             let estimate = if n == 0 {
@@ -294,35 +294,35 @@ fn intervals_of_counts_hold_the_truth_in_95_of_100_cases() {
             } else {
                 count(samples, samples)
             };
-            if (estimate.low..=estimate.high).contains(&truth) {
-                held += probability;
+            if (estimate.low..=estimate.high).contains(&mean) {
+                covered += probability;
             }
-            probability *= truth / (samples + 1.0);
+            probability *= mean / (samples + 1.0);
         }
-        assert!((0.945..0.99).contains(&held), "{held} of {truth}");
+        assert!((0.945..0.99).contains(&covered), "{covered} of {mean}");
     }
 }
 
 /// The probability for binomial shares: Wilson's interval is right on average over the shares.
 #[test]
-fn intervals_of_shares_hold_the_truth_in_95_of_100_cases() {
+fn intervals_of_shares_contain_the_share_in_95_of_100_cases() {
     for n in [10, 40, 160] {
         let samples = f64::from(n);
         let mut all = 0.0;
         for percent in 1..100 {
-            let truth = f64::from(percent) / 100.0;
-            let mut probability = (1.0 - truth).powi(n);
-            let mut held = 0.0;
+            let true_share = f64::from(percent) / 100.0;
+            let mut probability = (1.0 - true_share).powi(n);
+            let mut covered = 0.0;
             for k in 0..=n {
                 let part = f64::from(k);
                 let estimate = share(part, samples, samples).unwrap();
-                if (estimate.low..=estimate.high).contains(&truth) {
-                    held += probability;
+                if (estimate.low..=estimate.high).contains(&true_share) {
+                    covered += probability;
                 }
-                probability *= (samples - part) / (part + 1.0) * truth / (1.0 - truth);
+                probability *= (samples - part) / (part + 1.0) * true_share / (1.0 - true_share);
             }
-            assert!(held > 0.83, "{held} of {truth} in {n}");
-            all += held / 99.0;
+            assert!(covered > 0.83, "{covered} of {true_share} in {n}");
+            all += covered / 99.0;
         }
         assert!((0.94..0.97).contains(&all), "{all} of {n}");
     }

@@ -45,7 +45,7 @@ fn core(group: usize, at: usize) -> CountSource {
 /// The errors of the events of a group cancel: their ratio holds for the time in which both ran. A
 /// ratio with the enabled time, which is exact, has the error of the unobserved part.
 #[test]
-fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
+fn a_ratio_within_a_group_has_no_error_and_one_with_the_enabled_time_has() {
     let plan = with_metric(
         plan(2, 0),
         "ipc",
@@ -67,7 +67,7 @@ fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
     );
 }
 
-/// A threshold is of the values of one owner.
+/// A threshold compares the values of one owner.
 #[test]
 fn a_value_over_its_threshold_is_marked() {
     let ipc = [("instructions", core(1, 0)), ("cycles", core(1, 1))];
@@ -86,8 +86,8 @@ fn a_value_over_its_threshold_is_marked() {
 }
 
 /// For short slices the clock of the switch counts more than the time of the counters: 57.7 and
-/// 25.2 ms were measured for 4,000 moves to another CPU. The frequency uses the latter, whether or
-/// not the group is multiplexed, and also while the CPU idles.
+/// 25.2 ms were measured for 4,000 moves to another CPU. The frequency uses the time of the
+/// counters, whether or not the group is multiplexed, and also while the CPU idles.
 #[test]
 fn a_frequency_is_over_the_time_of_its_own_group() {
     let plan = with_metric(plan(2, 0), "frequency", &[("cycles", core(1, 1))]);
@@ -128,7 +128,7 @@ fn a_rate_has_the_error_of_its_count() {
 fn a_ratio_over_cpus_has_the_error_of_their_weights() {
     let events = [("branch_misses", core(0, 0)), ("branches", core(0, 1))];
     let plan = with_metric(plan(1, 0), "branch_miss_ratio", &events);
-    let of = |misses: [u64; 2]| {
+    let ratio_of = |misses: [u64; 2]| {
         let row = |cpu, misses| {
             let counts = [misses * MS, 50 * MS];
             (key(7, cpu, 0), usage(counts, 100 * MS, 50 * MS))
@@ -139,7 +139,7 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
     // By hand: of 100 branches, 40 and 10 misses. Half of them are unobserved, so the weight of
     // each CPU is uncertain by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2, times two,
     // relative to 200.
-    let ratio = of([20, 5]);
+    let ratio = ratio_of([20, 5]);
     assert!((ratio.value - 0.25).abs() < 1e-12);
     let error = (2.0 * 7.5_f64.powi(2)).sqrt() / 200.0;
     assert!(
@@ -147,7 +147,7 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
         "{ratio:?} {error}"
     );
     // At its bound a share can change on one side only.
-    let ratio = of([50, 50]);
+    let ratio = ratio_of([50, 50]);
     assert_eq!(ratio.value, 1.0);
     assert_eq!(ratio.error(), Some(0.0));
 }

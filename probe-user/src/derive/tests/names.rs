@@ -8,9 +8,9 @@ fn names(report: &Report) -> Vec<&str> {
     events.map(|event| event.name.as_str()).collect()
 }
 
-/// Equals `-e {a,b},{a,d}` if no group holds all events, and `-e a,a`.
+/// As with `-e {a,b},{a,d}` if no group holds all events, and `-e a,a`.
 #[test]
-fn an_event_in_two_groups_is_two_and_in_one_group_is_one() {
+fn an_event_has_one_series_in_each_group() {
     let mut plan = plan(2, 0);
     plan.columns[2].name = "e00".to_owned();
     plan.columns.push(plan.columns[0].clone());
@@ -28,7 +28,7 @@ fn an_event_in_two_groups_is_two_and_in_one_group_is_one() {
     assert_eq!(raw, [5, 6, 7, 8]);
 }
 
-/// Equals `pmu/term=1,name=a/` and `pmu/term=2,name=a/` in one group.
+/// As with `pmu/term=1,name=a/` and `pmu/term=2,name=a/` in one group.
 #[test]
 fn two_events_of_one_name_are_numbered() {
     let mut plan = plan(2, 0);
@@ -39,7 +39,7 @@ fn two_events_of_one_name_are_numbered() {
     assert_eq!(names(&report), ["a", "a group 0", "a group 1", "a #2"]);
 }
 
-/// Equals `pmu/cycles/` and `pmu/cycles,name=x/`, which are counted once.
+/// As with `pmu/cycles/` and `pmu/cycles,name=x/`, which are counted once.
 #[test]
 fn every_name_of_an_uncore_event_has_its_count() {
     let mut plan = plan(1, 0);

@@ -32,13 +32,13 @@ fn with_uncore() -> Plan {
 }
 
 /// Two seconds of readings: event, socket, instance, count and part of the time.
-fn of_sockets(readings: &[(usize, u32, u16, Option<u64>, u64)]) -> Report {
+fn socket_report(readings: &[(usize, u32, u16, Option<u64>, u64)]) -> Report {
     let at = |seconds, part: u64| {
         let mut snapshot = snapshot([(key(7, 0, 0), usage([5 * part, 0], 9 * part, 9 * part))]);
         snapshot.at = Duration::from_secs(seconds);
         let readings = readings.iter();
         let reading =
-            |(at, socket, instance, count, live): &(usize, u32, u16, Option<u64>, u64)| {
+            |(at, socket, instance, count, running): &(usize, u32, u16, Option<u64>, u64)| {
                 UncoreReading {
                     at: *at,
                     socket: *socket,
@@ -46,7 +46,7 @@ fn of_sockets(readings: &[(usize, u32, u16, Option<u64>, u64)]) -> Report {
                     count: count.map(|count| count * part),
                     skew: 0,
                     enabled: 100 * part,
-                    running: live * part,
+                    running: running * part,
                 }
             };
         snapshot.uncore = readings.map(reading).collect();
@@ -62,14 +62,14 @@ fn of_sockets(readings: &[(usize, u32, u16, Option<u64>, u64)]) -> Report {
 }
 
 #[test]
-fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets() {
-    let report = of_sockets(&[
+fn instances_are_summed_by_socket_and_for_the_machine() {
+    let report = socket_report(&[
         (0, 0, 0, Some(40), 100),
         (0, 0, 1, Some(8), 50),
         (1, 0, 0, Some(1), 100),
         (0, 1, 0, Some(6), 100),
     ]);
-    let of = |subject: Subject| {
+    let count = |subject: Subject| {
         let series = report.find_series(&subject, "bytes").next().unwrap();
         let CounterValue { raw, estimate, .. } = *series.counter().unwrap();
         let total = report.total(series).map(|total| total.estimate.value);
@@ -83,11 +83,17 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
     };
     // 8 in half of the time are 16, plus or minus up to 8.
     assert_eq!(
-        of(Subject::Socket(0)),
+        count(Subject::Socket(0)),
         (48, 28.0, 0.5, Some(4.0), Some(56.0))
     );
-    assert_eq!(of(Subject::Socket(1)), (6, 3.0, 1.0, Some(0.0), Some(6.0)));
-    assert_eq!(of(Subject::Machine), (54, 31.0, 0.5, Some(4.0), Some(62.0)));
+    assert_eq!(
+        count(Subject::Socket(1)),
+        (6, 3.0, 1.0, Some(0.0), Some(6.0))
+    );
+    assert_eq!(
+        count(Subject::Machine),
+        (54, 31.0, 0.5, Some(4.0), Some(62.0))
+    );
     // In both windows 300 of 400 ns; the errors of the windows are independent.
     let total = |subject: Subject| {
         let series = report.find_series(&subject, "bytes").next().unwrap();
@@ -128,9 +134,9 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
 }
 
 #[test]
-fn a_socket_without_a_count_says_why_and_the_machine_has_none() {
-    let report = of_sockets(&[(0, 0, 0, None, 100), (0, 1, 0, Some(6), 100)]);
-    let of = |subject: Subject| {
+fn without_a_count_a_socket_and_the_machine_have_a_reason() {
+    let report = socket_report(&[(0, 0, 0, None, 100), (0, 1, 0, Some(6), 100)]);
+    let value_of = |subject: Subject| {
         report
             .find_series(&subject, "bytes")
             .next()
@@ -139,10 +145,10 @@ fn a_socket_without_a_count_says_why_and_the_machine_has_none() {
             .clone()
     };
     let missing = || Err(Reason::NoValue(NoValue::Missing(vec!["bytes".to_owned()])));
-    assert_eq!(of(Subject::Socket(0)), missing());
-    assert!(of(Subject::Socket(1)).is_ok());
-    assert_eq!(of(Subject::Machine), missing());
-    let report = of_sockets(&[(0, 0, 0, Some(0), 0)]);
+    assert_eq!(value_of(Subject::Socket(0)), missing());
+    assert!(value_of(Subject::Socket(1)).is_ok());
+    assert_eq!(value_of(Subject::Machine), missing());
+    let report = socket_report(&[(0, 0, 0, Some(0), 0)]);
     let value = &report
         .find_series(&Subject::Machine, "bytes")
         .next()
@@ -150,8 +156,8 @@ fn a_socket_without_a_count_says_why_and_the_machine_has_none() {
         .value;
     let never = NoValue::NeverRan("bytes".to_owned());
     assert_eq!(*value, Err(Reason::NoValue(never)));
-    // It was never read.
-    let report = of_sockets(&[]);
+    // The event was never read.
+    let report = socket_report(&[]);
     let value = report
         .find_series(&Subject::Machine, "bytes")
         .next()
@@ -181,7 +187,7 @@ fn a_scale_applies_to_all_values_of_an_event() {
 
 /// Rows of one kind are ordered by the first event, largest first.
 #[test]
-fn rows_stand_in_their_order() {
+fn rows_are_ordered_by_the_first_event() {
     let row = |id, count| (key(id, 0, 0), usage([count, 9], MS, MS));
     let rows = [
         row(7, 5),
@@ -257,9 +263,9 @@ fn an_owner_with_samples_only_has_a_row() {
     assert_eq!(of_9.value, Err(Reason::NoValue(NoValue::DidNotRun)));
 }
 
-/// Those of the machine, and of kinds that are rare, are not limited.
+/// Findings about the machine, and of kinds that few rows have, are not limited.
 #[test]
-fn three_rows_have_a_finding_of_a_kind() {
+fn at_most_three_rows_have_a_finding_of_a_kind() {
     let mut report = Report::default();
     let rows = (0..5).map(|row| Subject::Entity(Entity::Cgroup(format!("/{row}").into())));
     for subject in rows.chain([Subject::Machine]) {
@@ -282,11 +288,11 @@ fn three_rows_have_a_finding_of_a_kind() {
         });
     }
     report.limit_findings();
-    let left = kinds.map(|kind| {
+    let remaining = kinds.map(|kind| {
         let of_kind = report.findings.iter().filter(|it| it.kind == kind);
         of_kind.map(|it| it.about).collect::<Vec<_>>()
     });
     let all: Vec<_> = (0..6).map(FindingSubject::Subject).collect();
     let first = [&all[..3], &all[5..]].concat();
-    assert_eq!(left, [first.clone(), first, all]);
+    assert_eq!(remaining, [first.clone(), first, all]);
 }

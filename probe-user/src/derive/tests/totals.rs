@@ -35,7 +35,7 @@ fn total_of(report: &Report, subject: &Subject, event: &str) -> Option<CounterVa
 
 /// Totals are the sums of all windows, whatever the scaling, and end with the row.
 #[test]
-fn totals_go_on_from_window_to_window() {
+fn totals_continue_from_window_to_window() {
     let plan = plan(1, 0);
     let at = |second, rows: &[(u64, [u64; 2], u64, u64)]| {
         let rows = rows.iter().map(|(id, counts, enabled, running)| {
@@ -87,8 +87,8 @@ fn totals_go_on_from_window_to_window() {
     );
 }
 
-/// The raw count, with its time, from the first window on: a reader that rescales by the times gets
-/// the estimate.
+/// A total has the raw count and its times since the first window: a reader that rescales by these
+/// times gets the estimate.
 #[test]
 fn a_total_has_its_counts_its_times_and_its_start() {
     let plan = plan(1, 0);
@@ -129,7 +129,7 @@ fn a_total_has_its_counts_its_times_and_its_start() {
         (seven.estimate.value, seven.estimate.running_ratio),
         (600.0, 0.5)
     );
-    // By hand: in each window all of the unobserved part may be off, since there is one CPU.
+    // By hand: there is one CPU, so in each window the whole unobserved part may be wrong.
     let error = (3.0_f64 * 100.0 * 100.0).sqrt();
     assert!(
         (seven.estimate.error().unwrap() - error).abs() < 1e-9,

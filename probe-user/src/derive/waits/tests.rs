@@ -95,7 +95,7 @@ fn short_waits_and_waits_for_itself_are_no_finding() {
     let own = behind(&[(&b, 900_000_000), (&a, 20_000_000)]);
     let report = report([(a, waits(brief)), (b, waits(own))]);
     assert_eq!(texts(&report).len(), 2, "{:?}", report.findings);
-    // The one that is below 1% of the window, and the part below 5%.
+    // Row 1 is a part below 5%, row 2 a wait below 1% of the window.
     assert_eq!(report.tables[0].small_rows, [1, 2].into());
 }
 
@@ -133,11 +133,14 @@ fn quantiles_are_in_the_bucket_of_their_rank() {
         other => panic!("{other:?}"),
     };
     // Buckets are a factor of two wide.
-    for (q, truth) in [(0.5, 0.01), (0.95, 1.0), (0.99, 100.0)] {
+    for (q, length) in [(0.5, 0.01), (0.95, 1.0), (0.99, 100.0)] {
         let found = value(q);
-        assert!((truth / 2.0..truth * 2.0).contains(&found), "{q}: {found}");
+        assert!(
+            (length / 2.0..length * 2.0).contains(&found),
+            "{q}: {found}"
+        );
     }
-    // Its rank may be that of a wait of 10 us or of 1 ms.
+    // The rank of the 90th percentile may be that of a wait of 10 us or of 1 ms.
     let Ok(Value::Gauge(p90)) = quantile(&thousand(), 0.9) else {
         panic!()
     };
@@ -148,7 +151,7 @@ fn quantiles_are_in_the_bucket_of_their_rank() {
     assert!(quantile(&few, 0.99).is_err());
     few.counts[3] = 368;
     assert!(quantile(&few, 0.99).is_ok());
-    // Its length is not known.
+    // The lengths of waits in the last bucket are unknown.
     few.counts[probe_common::WAIT_BUCKETS - 1] = 368;
     assert!(quantile(&few, 0.99).is_err());
 }
@@ -186,19 +189,19 @@ fn totals_by_who_ran_are_series_of_their_own() {
         ..EntityWaits::default()
     };
     let report = report([(a, row)]);
-    let of = |name: &str| {
+    let series_of = |name: &str| {
         let series = report.series.iter();
         let found = series.filter(|it| report.metric(it).name == name);
         found.collect::<Vec<_>>()
     };
-    let totals = of("cpu_wait_behind");
+    let totals = series_of("cpu_wait_behind");
     let raw: Vec<_> = totals
         .iter()
         .map(|series| report.total(series).unwrap().raw)
         .collect();
     assert_eq!(raw, [10, 4]);
-    let histograms = of("cpu_wait_duration");
+    let histograms = series_of("cpu_wait_duration");
     let mut since_the_start = totals.iter().chain(&histograms);
     assert!(!since_the_start.any(|it| report.is_of_window(it)));
-    assert_eq!(of("cpu_wait_p99").len(), 1);
+    assert_eq!(series_of("cpu_wait_p99").len(), 1);
 }
