@@ -128,7 +128,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
     csv.flush()
 }
 
-/// The line of a series, from that of its subject.
+/// The line of a series, based on the line of its subject.
 fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -> CsvLine<'a> {
     let (metric, attributes) = (report.metric(series), report.attributes(series));
     let mut line = CsvLine {

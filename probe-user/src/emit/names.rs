@@ -36,7 +36,7 @@ impl SubjectName {
     pub(crate) fn new(subject: &Subject, described: &RuntimeNames) -> Self {
         let labels = subject.labels(described);
         let [namespace, pod, container] = labels.runtime_names();
-        // The pod of a container alone does not name it.
+        // The name of its pod alone does not name a container.
         let is_container = matches!(subject, Subject::Entity(Entity::Container { .. }));
         let is_named = container.is_some() || pod.is_some() && !is_container;
         let path = || {
@@ -65,17 +65,17 @@ impl SubjectName {
     }
 }
 
-/// The name of one subject, whatever others are there: that of the container runtime, else a short
-/// id.
+/// The name of one subject, independent of other subjects: the name from the container runtime,
+/// else a short id.
 pub(crate) fn label(subject: &Subject, described: &RuntimeNames) -> String {
     let name = SubjectName::new(subject, described);
     name.whole()
         .unwrap_or_else(|| with_short_ids(&[&name.id]).concat())
 }
 
-/// The names to show, in the order of the subjects: names from runtimes if known, else ids. No two
-/// subjects have the same one, whatever runtimes report; they are not yet printable. Unless
-/// `in_full`, ids are cut to a unique prefix, and a namespace that is the same for all is left out.
+/// The names to show, in the order of the subjects: names from runtimes if known, else ids. Names
+/// are unique, whatever runtimes report, but not yet printable. Unless `in_full`, ids are cut to a
+/// unique prefix, and a namespace common to all is omitted.
 pub(crate) fn shown_names(subjects: &[SubjectName], in_full: bool) -> Vec<String> {
     let ids: Vec<&str> = subjects.iter().map(|it| it.id.as_str()).collect();
     let ids = match in_full {
@@ -84,8 +84,8 @@ pub(crate) fn shown_names(subjects: &[SubjectName], in_full: bool) -> Vec<String
     };
     let named = subjects.iter().filter(|it| it.given.is_some());
     let namespaces: HashSet<&Option<String>> = named.map(|it| &it.namespace).collect();
-    let without = !in_full && namespaces.len() == 1;
-    let given = subjects.iter().map(|it| match without {
+    let omits_namespace = !in_full && namespaces.len() == 1;
+    let given = subjects.iter().map(|it| match omits_namespace {
         true => it.given.clone(),
         false => it.whole(),
     });
@@ -123,14 +123,16 @@ fn with_short_ids(names: &[&str]) -> Vec<String> {
     let ids: BTreeSet<&str> = names.iter().flat_map(|name| ids_in(name)).collect();
     let before = [None].into_iter().chain(ids.iter().map(Some));
     let after = ids.iter().skip(1).map(Some).chain([None]);
-    let apart =
+    let unique_length =
         |id: &str, other: Option<&&str>| other.map_or(0, |other| common_length(id, other) + 1);
     let lengths: BTreeMap<&str, usize> = ids
         .iter()
         .zip(before.zip(after))
         .map(|(id, (before, after))| {
             let least = if is_uid(id) { SHORT_UID } else { SHORT_ID };
-            let length = least.max(apart(id, before)).max(apart(id, after));
+            let length = least
+                .max(unique_length(id, before))
+                .max(unique_length(id, after));
             (*id, length.min(id.len()))
         })
         .collect();
@@ -151,7 +153,7 @@ fn with_short_ids(names: &[&str]) -> Vec<String> {
 /// The ids in a name: long runs of hexadecimal digits, and uids.
 fn ids_in(name: &str) -> Vec<&str> {
     let bytes = name.as_bytes();
-    let (mut found, mut at) = (Vec::new(), 0);
+    let (mut ids, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
         let digits = bytes[at..]
             .iter()
@@ -163,11 +165,11 @@ fn ids_in(name: &str) -> Vec<&str> {
             _ => 0,
         };
         if length > 0 {
-            found.push(&name[at..at + length]);
+            ids.push(&name[at..at + length]);
         }
         at += length.max(1);
     }
-    found
+    ids
 }
 
 /// Length of the common prefix in bytes.
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_as_long_as_they_must_be() {
+    fn ids_are_cut_to_their_shortest_unique_prefix() {
         let id = |start: &str| format!("{start}{}", "0".repeat(64 - start.len()));
         let (a, b) = (id("0123456789abcd"), id("0123456789abce"));
         let uid = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";

@@ -1,10 +1,10 @@
 //! A report as `OpenMetrics` text 1.0, one exposition for each window.
 //!
 //! Counters are totals since the start of their rows: the raw count, its enabled and running time,
-//! and the estimate for the whole time. Metrics are those of the last window, in base units; their
-//! errors are separate families. A series without a value is omitted, and `pmuscope_absent_values`
-//! counts these by reason. Values of the machine, and accesses by data source, have separate names,
-//! so that a sum over a metric counts nothing twice.
+//! and the estimate for the whole time. Metrics have the values of the last window, in base units;
+//! their errors are separate families. A series without a value is omitted, and
+//! `pmuscope_absent_values` counts these by reason. Values of the machine, and accesses by data
+//! source, have separate names, so that a sum over a metric counts nothing twice.
 //!
 //! [`Exposition`] serves scrapes: it also writes the other formats of Prometheus ([`Dialect`]), and
 //! omits series of high cardinality and little use.
@@ -294,8 +294,8 @@ fn sample(
         Ok(Value::State(now, all)) => {
             for state in *all {
                 let state_label = text::label(&family.name, state);
-                let is = f64::from(u8::from(state == now));
-                text.sample(&family.name, "", &[subject, &state_label], is);
+                let is_current = f64::from(u8::from(state == now));
+                text.sample(&family.name, "", &[subject, &state_label], is_current);
             }
         }
         Ok(Value::Gauge(_) | Value::Counter(_)) | Err(_) => {

@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn sequences_are_shown_and_do_nothing() {
+    fn escape_sequences_are_escaped() {
         let cases = [
             ("\x1b[2J\x1b]0;title\x07", r"\u{1b}[2J\u{1b}]0;title\u{7}"),
             ("\u{9b}31mred", r"\u{9b}31mred"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     /// Inverse of [`distinct`].
-    fn undone(text: &str) -> String {
+    fn decoded(text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;
         while let Some(at) = rest.find('\\') {
@@ -188,14 +188,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn distinct_values_are_named(text in r"[\\nurtx{}\x1b\n\t\u{202e}é]{0,12}") {
+        fn distinct_values_decode_to_the_text(text in r"[\\nurtx{}\x1b\n\t\u{202e}é]{0,12}") {
             let value = distinct(&text).into_owned();
             prop_assert!(!value.contains(acts_on_terminal), "{value:?}");
-            prop_assert_eq!(undone(&value), text);
+            prop_assert_eq!(decoded(&value), text);
         }
 
         #[test]
-        fn nothing_that_acts_is_left(text in text()) {
+        fn no_character_that_acts_on_a_terminal_remains(text in text()) {
             let line = printable(&text).into_owned();
             prop_assert!(!line.contains(acts_on_terminal), "{line:?}");
             prop_assert!(!line.contains(char::is_control));
@@ -207,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn json_gives_back_what_was_there(text in text()) {
+        fn json_decodes_to_the_value(text in text()) {
             let value = serde_json::json!({ text.as_str(): text });
             let line = printable_json(&value);
             prop_assert!(!line.contains(acts_on_terminal), "{line:?}");
@@ -216,7 +216,7 @@ mod tests {
 
         /// Harmless text stays unchanged and in order.
         #[test]
-        fn other_text_is_left_alone(text in text()) {
+        fn harmless_text_is_unchanged(text in text()) {
             let plain: String = text.chars().filter(|char| !acts_on_terminal(*char)).collect();
             prop_assert!(matches!(printable(&plain), Cow::Borrowed(same) if same == plain));
             let line = printable(&text).into_owned();

@@ -63,9 +63,9 @@ struct TablePage<'a> {
     report: &'a Report,
     groups: Vec<SubjectSeries<'a>>,
     screen: Screen,
-    /// Names of the subjects, and of those that the lists or findings alone name.
+    /// Names of the subjects of the report, then of those that only lists or findings name.
     names: Vec<String>,
-    /// Their indices.
+    /// Indices into `names`.
     indices: HashMap<&'a Subject, usize>,
     /// Heading of the labels of entities.
     heading: &'static str,
@@ -108,7 +108,7 @@ impl<'a> TablePage<'a> {
         self.names[group.series[0].subject as usize].clone()
     }
 
-    /// The name of a subject, which need not have a row.
+    /// The name of a subject, with or without a row.
     fn name_of(&self, subject: &Subject) -> String {
         self.names[self.indices[subject]].clone()
     }
@@ -141,7 +141,7 @@ impl<'a> TablePage<'a> {
         };
         let all = grids.iter().map(Grid::many).max().unwrap_or(0);
         let largest = |fits: &dyn Fn(&PageLines) -> bool| {
-            // Without a sum first: its label may be wider than all others.
+            // Tries all rows first: the label of a sum may be wider than all others.
             let complete = (all < height).then(|| draw(usize::MAX));
             if let Some(complete) = complete.filter(fits) {
                 return Some(complete);
@@ -161,7 +161,7 @@ impl<'a> TablePage<'a> {
         };
         let is_whole = |page: &PageLines| page.lines.len() < height;
         if self.screen.in_place {
-            // Few rows with all columns and lists tell less than most rows without.
+            // Most rows without all columns and lists tell more than few rows with them.
             let enough = draw(all.min(ENOUGH_ROWS));
             if !is_whole(&enough)
                 && let Some(headline) = self.headline(height, &above, &grids[0])
@@ -176,8 +176,8 @@ impl<'a> TablePage<'a> {
         shown.unwrap_or_else(|| draw(LEAST_ROWS)).lines
     }
 
-    /// The first columns of the rows, and the first findings, on a screen too low for all. None if
-    /// not even that fits.
+    /// The first columns of the rows, and the first findings, on a screen too low for everything.
+    /// None if these do not fit either.
     fn headline(&self, height: usize, above: &[String], rows: &Grid) -> Option<Vec<String>> {
         let most = if height < LOW { 1 } else { 3 };
         let findings = notes::findings(self, false).into_iter().take(most);

@@ -146,8 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_in_what_is_cut_have_numbers() {
-        // Their ends are equal too.
+    fn names_that_differ_only_in_the_cut_part_are_numbered() {
+        // Their starts and ends are equal.
         let names = |count: usize| -> Vec<String> {
             let middles =
                 (0..count).map(|at| format!("{}{at:05}{}", "a".repeat(20), "z".repeat(20)));
@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_names_become_one(
+        fn fitted_names_stay_unique(
             names in prop::collection::btree_set("[ab/容]{0,12}", 0..40),
             max_width in 8_usize..14,
         ) {

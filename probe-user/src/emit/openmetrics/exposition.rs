@@ -17,7 +17,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Each of them, at its own number.
+    /// All formats, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::OpenMetrics, Self::Prometheus, Self::Protobuf];
 
     /// The content type for HTTP.
@@ -42,7 +42,7 @@ pub struct Exposition {
     labels: BTreeMap<String, String>,
 }
 
-/// Series to omit.
+/// Metrics to omit.
 const LEFT_OUT: &[&str] = &[
     "cpu_wait_p50",
     "cpu_wait_p90",

@@ -92,7 +92,7 @@ impl Aspect {
         }
     }
 
-    /// Its unit in the model, if it differs from that of the metric.
+    /// Its unit in the model, if it differs from the unit of the metric.
     fn unit(self) -> Option<&'static str> {
         match self {
             Self::Samples => Some(""),
@@ -228,7 +228,7 @@ fn family(
         Some("") if !own_unit.is_empty() => "",
         _ => &name,
     };
-    let (word, more) = aspect.words(metric.kind);
+    let (word, help_suffix) = aspect.words(metric.kind);
     let (unit, _, factor) = base_unit(aspect.unit().unwrap_or(&metric.unit));
     let unit = valid_name(&unit);
     let parts = [stem, word, &unit]
@@ -238,8 +238,8 @@ fn family(
     MetricFamily {
         name: format!("pmuscope_{level}{by_source}{name}"),
         help: match aspect {
-            Aspect::Enabled | Aspect::Running => more.to_owned(),
-            _ => format!("{help}{more}"),
+            Aspect::Enabled | Aspect::Running => help_suffix.to_owned(),
+            _ => format!("{help}{help_suffix}"),
         },
         unit,
         factor,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_beside_a_value_stands_before_the_unit() {
+    fn the_word_of_an_aspect_precedes_the_unit() {
         let clock = metric(
             "task-clock",
             "ns",

@@ -32,8 +32,9 @@ type InfoLabel = (String, String);
 pub(super) fn families(
     report: &Report,
 ) -> impl Iterator<Item = (&'static str, &'static str, BTreeSet<Vec<InfoLabel>>)> {
-    FAMILIES.into_iter().map(|(family, help, is_of)| {
-        let of_family = |subject: &&Subject| matches!(subject, Subject::Entity(it) if is_of(it));
+    FAMILIES.into_iter().map(|(family, help, is_member)| {
+        let of_family =
+            |subject: &&Subject| matches!(subject, Subject::Entity(it) if is_member(it));
         let subjects = report.subjects.iter().filter(of_family);
         // An entity may be a subject of rows and of shares.
         (

@@ -81,7 +81,7 @@ impl OtlpEncoder {
             encoder: self,
             done: Vec::new(),
             metrics: info_metrics(report).collect(),
-            left: MAX_BYTES,
+            bytes_left: MAX_BYTES,
         };
         for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
             let attributes = |series: &Series| -> Vec<KeyValue> {
@@ -91,9 +91,12 @@ impl OtlpEncoder {
             let of_family = of_family.iter();
             if family.kind == MetricKind::Histogram {
                 let point = |(series, _): &(&Series, f64)| match &series.value {
-                    Ok(Value::Histogram(of)) => {
-                        Some(histogram_point(report, family, attributes(series), of))
-                    }
+                    Ok(Value::Histogram(histogram)) => Some(histogram_point(
+                        report,
+                        family,
+                        attributes(series),
+                        histogram,
+                    )),
                     _ => None,
                 };
                 requests.add(
@@ -141,11 +144,11 @@ struct Requests<'a> {
     done: Vec<OtlpRequest>,
     metrics: Vec<Metric>,
     /// Bytes of points that the next request still takes.
-    left: usize,
+    bytes_left: usize,
 }
 
 impl Requests<'_> {
-    /// Adds the points of a family; `data` makes the data of a metric of them.
+    /// Adds the points of a family; `data` converts points to the data of a metric.
     fn add<T: Message>(
         &mut self,
         family: &MetricFamily,
@@ -155,14 +158,14 @@ impl Requests<'_> {
         let mut part = Vec::new();
         for point in points {
             let bytes = point.encoded_len();
-            if bytes > self.left {
+            if bytes > self.bytes_left {
                 if !part.is_empty() {
                     self.metrics
                         .push(metric(family, data(mem::take(&mut part))));
                 }
                 self.end();
             }
-            self.left = self.left.saturating_sub(bytes);
+            self.bytes_left = self.bytes_left.saturating_sub(bytes);
             part.push(point);
         }
         if !part.is_empty() {
@@ -174,7 +177,7 @@ impl Requests<'_> {
     fn end(&mut self) {
         let metrics = mem::take(&mut self.metrics);
         self.done.push(self.encoder.request(metrics));
-        self.left = MAX_BYTES;
+        self.bytes_left = MAX_BYTES;
     }
 }
 
@@ -323,7 +326,7 @@ fn is_integer(family: &MetricFamily) -> bool {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "it is whole, and as a float it cannot be beyond what is shown"
+    reason = "it is whole, and casts from floats saturate"
 )]
 fn whole(value: f64) -> number_data_point::Value {
     number_data_point::Value::AsInt(value as i64)

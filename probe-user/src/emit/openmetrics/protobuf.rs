@@ -1,9 +1,9 @@
-//! The protocol buffers of Prometheus. A scraper that takes native histograms asks for them. Each
-//! family is a message `io.prometheus.client.MetricFamily` after its length. The messages have the
+//! The protocol buffers of Prometheus, which scrapers request to get native histograms. Each family
+//! is a message `io.prometheus.client.MetricFamily`, preceded by its length. The messages have the
 //! fields and numbers of `metrics.proto` (`prometheus/client_model`).
 //!
-//! Names and types are those of the text format 0.0.4. A histogram has both its classic buckets and
-//! its native ones: scrapers ask for this format for other reasons too.
+//! Names and types are those of the text format 0.0.4. A histogram has classic and native buckets,
+//! since scrapers also request this format for other reasons.
 
 #[cfg(test)]
 mod tests;
@@ -101,7 +101,7 @@ struct Histogram {
     zero_count: Option<u64>,
     #[prost(message, repeated, tag = "12")]
     spans: Vec<BucketSpan>,
-    /// Of each native bucket to the one before it.
+    /// The count of each native bucket minus the count of the one before it.
     #[prost(sint64, repeated, tag = "13")]
     deltas: Vec<i64>,
     #[prost(message, optional, tag = "15")]
@@ -245,7 +245,7 @@ fn histogram(value: &derive::Histogram, factor: f64) -> Histogram {
         *sum += count;
         Some(*sum)
     });
-    // The scraper adds the last bucket, of all values.
+    // Scrapers add the last bucket, which counts all values.
     let buckets = up_to.zip(&value.bounds).map(|(count, bound)| Bucket {
         cumulative_count: Some(count),
         bound: Some(bound * factor),
@@ -263,8 +263,8 @@ fn histogram(value: &derive::Histogram, factor: f64) -> Histogram {
     }
 }
 
-/// Adds native buckets. The first one is the zero bucket; the last one, which has no end, is one
-/// that ends at twice its beginning.
+/// Adds native buckets. The first one is the zero bucket; the last one, which has no end, becomes a
+/// bucket that ends at twice its beginning.
 fn with_native(classic: Histogram, powers: &PowerBuckets) -> Histogram {
     let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
     let (mut before, mut gap) = (0, 0);

@@ -1,4 +1,4 @@
-//! The grammar of `OpenMetrics`, checked by a separate reader, and by that of Prometheus if
+//! The grammar of `OpenMetrics`, checked by a separate reader, and by Prometheus's `promtool` if
 //! installed.
 
 use std::{
@@ -56,9 +56,9 @@ pub(super) fn histogram_samples(
         labels.insert("le".to_owned(), bound);
         ((format!("{name}_bucket"), labels), float(count))
     };
-    let of = |suffix: &str, value| ((format!("{name}_{suffix}"), labels.clone()), value);
+    let suffixed = |suffix: &str, value| ((format!("{name}_{suffix}"), labels.clone()), value);
     all.map(bucket)
-        .chain([of("sum", sum), of("count", float(count))])
+        .chain([suffixed("sum", sum), suffixed("count", float(count))])
         .collect()
 }
 
@@ -92,8 +92,10 @@ pub(super) fn read(text: &str) -> Samples {
             continue;
         }
         let (name, labels, value) = sample(line);
-        let (of, type_name) = family.as_ref().expect("a head comes first");
-        let suffix = name.strip_prefix(of.as_str()).expect("it is of its family");
+        let (family_name, type_name) = family.as_ref().expect("a head comes first");
+        let suffix = name
+            .strip_prefix(family_name.as_str())
+            .expect("it is of its family");
         let suffixes: &[&str] = match type_name.as_str() {
             "counter" => &["_total", "_created"],
             "histogram" => &["_bucket", "_count", "_sum", "_created"],
@@ -167,25 +169,25 @@ fn value(samples: &Samples, name: &str, labels: &[(&str, &str)]) -> Option<f64> 
 #[test]
 fn every_kind_of_value_is_read_back() {
     let samples = read(&written(&report(), OutputFormat::OpenMetrics));
-    let of = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
+    let value_of = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
     let command = [("kind", "command"), ("name", "make")];
-    let with = |more: &[(&'static str, &'static str)]| [&command[..], more].concat();
+    let with = |others: &[(&'static str, &'static str)]| [&command[..], others].concat();
     // Totals since the row began, in base units: raw, by counter group, and estimated.
     let clock = ("event", "task-clock");
     let cycles = ("event", "cycles");
     let group = ("group", "0");
-    let seconds = of("pmuscope_events_seconds_total", &with(&[clock, group]));
+    let seconds = value_of("pmuscope_events_seconds_total", &with(&[clock, group]));
     assert_eq!(seconds, Some(0.01));
-    let counted = of("pmuscope_events_total", &with(&[cycles, group]));
+    let counted = value_of("pmuscope_events_total", &with(&[cycles, group]));
     assert_eq!(counted, Some(500.0));
-    let estimated = of("pmuscope_events_estimated_total", &with(&[cycles]));
+    let estimated = value_of("pmuscope_events_estimated_total", &with(&[cycles]));
     assert_eq!(estimated, Some(2_000.0));
-    let estimated = of("pmuscope_events_estimated_seconds_total", &with(&[clock]));
+    let estimated = value_of("pmuscope_events_estimated_seconds_total", &with(&[clock]));
     assert_eq!(estimated, Some(0.01));
     // The events of the group share its time.
     for (name, seconds) in [("enabled", 2.0), ("running", 2.0)] {
         let name = format!("pmuscope_events_{name}_seconds_total");
-        assert_eq!(of(&name, &with(&[group])), Some(seconds), "{name}");
+        assert_eq!(value_of(&name, &with(&[group])), Some(seconds), "{name}");
     }
     let began = 1_700_000_100.0;
     for (name, labels) in [
@@ -194,23 +196,27 @@ fn every_kind_of_value_is_read_back() {
         ("events_running_seconds_created", with(&[group])),
     ] {
         let name = format!("pmuscope_{name}");
-        assert_eq!(of(&name, &labels), Some(began), "{name}");
+        assert_eq!(value_of(&name, &labels), Some(began), "{name}");
     }
     // Estimates have errors.
-    let error = of("pmuscope_events_estimated_counting_error", &with(&[cycles]));
+    let error = value_of("pmuscope_events_estimated_counting_error", &with(&[cycles]));
     assert!((error.unwrap() - 750.0 * 2.0_f64.sqrt()).abs() < 1e-9);
     let name = "pmuscope_events_estimated_counting_error_seconds";
-    assert_eq!(of(name, &with(&[clock])), None, "nothing was estimated");
-    assert_eq!(of("pmuscope_ipc_per_cycle", &command), Some(1.5));
-    assert_eq!(of("pmuscope_machine_ipc_per_cycle", &[]), Some(1.25));
+    assert_eq!(
+        value_of(name, &with(&[clock])),
+        None,
+        "nothing was estimated"
+    );
+    assert_eq!(value_of("pmuscope_ipc_per_cycle", &command), Some(1.5));
+    assert_eq!(value_of("pmuscope_machine_ipc_per_cycle", &[]), Some(1.25));
     let bandwidth = "pmuscope_read_bandwidth_bytes_per_second";
-    assert_eq!(of(bandwidth, &[("socket", "0")]), Some(12.5e9));
+    assert_eq!(value_of(bandwidth, &[("socket", "0")]), Some(12.5e9));
     // Multiplexed metrics have their running ratio and error.
     for (word, value) in [("live", 0.25), ("counting_error", 1.5 / 800.0)] {
         let name = format!("pmuscope_branch_miss_{word}_ratio");
-        assert_eq!(of(&name, &command), Some(value), "{name}");
+        assert_eq!(value_of(&name, &command), Some(value), "{name}");
     }
-    assert_eq!(of("pmuscope_ipc_live_ratio", &command), None);
+    assert_eq!(value_of("pmuscope_ipc_live_ratio", &command), None);
     // Samples have their number, the events that they represent, and its interval.
     let loads = with(&[("method", "sampled"), ("operation", "load")]);
     for (name, value) in [
@@ -224,42 +230,45 @@ fn every_kind_of_value_is_read_back() {
         ("memory_access_latency_cycles_created", began),
     ] {
         let name = format!("pmuscope_{name}");
-        assert_eq!(of(&name, &loads), Some(value), "{name}");
+        assert_eq!(value_of(&name, &loads), Some(value), "{name}");
     }
     let histogram = "pmuscope_memory_access_latency_cycles";
     for (bound, count) in [("1.0", 1.0), ("3.0", 1.0), ("+Inf", 11.0)] {
         let labels = [&loads[..], &[("le", bound)]].concat();
-        assert_eq!(of(&format!("{histogram}_bucket"), &labels), Some(count));
+        assert_eq!(
+            value_of(&format!("{histogram}_bucket"), &labels),
+            Some(count)
+        );
     }
-    assert_eq!(of(&format!("{histogram}_count"), &loads), Some(11.0));
-    assert_eq!(of(&format!("{histogram}_sum"), &loads), Some(9.0));
+    assert_eq!(value_of(&format!("{histogram}_count"), &loads), Some(11.0));
+    assert_eq!(value_of(&format!("{histogram}_sum"), &loads), Some(9.0));
     let version = [("version", "1.2.3")];
-    assert_eq!(of("pmuscope_self_build_info", &version), Some(1.0));
-    for (hook, is) in [("sched-switch", 1.0), ("cgroup-switches", 0.0)] {
+    assert_eq!(value_of("pmuscope_self_build_info", &version), Some(1.0));
+    for (hook, state) in [("sched-switch", 1.0), ("cgroup-switches", 0.0)] {
         let labels = [("pmuscope_self_hook", hook)];
-        assert_eq!(of("pmuscope_self_hook", &labels), Some(is));
+        assert_eq!(value_of("pmuscope_self_hook", &labels), Some(state));
     }
     // Missing values are counted, but a total remains.
     let lost = [("kind", "cgroup"), ("name", "id 99 (name lost)")];
     let event = |name| [&lost[..], &[("event", name)]].concat();
-    let total = of(
+    let total = value_of(
         "pmuscope_events_estimated_seconds_total",
         &event("task-clock"),
     );
     assert_eq!(total, Some(1.0));
     assert_eq!(
-        of("pmuscope_events_estimated_total", &event("cycles")),
+        value_of("pmuscope_events_estimated_total", &event("cycles")),
         None
     );
-    // It started with its own first window.
-    let created = of(
+    // The total starts with the first window of its row.
+    let created = value_of(
         "pmuscope_events_estimated_seconds_created",
         &event("task-clock"),
     );
     assert_eq!(created, Some(1_700_000_101.5));
-    // By one of a few words: a sentence with numbers would be a series each time.
+    // A reason is one of a few words: a sentence with numbers would be a new series each time.
     let reason = [("reason", "denominator_zero")];
-    assert_eq!(of("pmuscope_absent_values", &reason), Some(1.0));
+    assert_eq!(value_of("pmuscope_absent_values", &reason), Some(1.0));
 }
 
 #[test]
@@ -286,14 +295,14 @@ fn promtool(arguments: &[&str], text: &str) -> Option<String> {
     stdin.write_all(text.as_bytes()).unwrap();
     drop(stdin);
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}{text}");
-    Some(said)
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{messages}{text}");
+    Some(messages)
 }
 
 /// The parser of Prometheus accepts the text. It requires times for samples that go into a block.
 #[test]
-fn prometheus_reads_it() {
+fn prometheus_reads_the_text() {
     for report in [report(), hostile()] {
         let text = written(&report, OutputFormat::OpenMetrics);
         let lines = text.lines().map(|line| match line.starts_with('#') {
@@ -311,8 +320,9 @@ fn prometheus_reads_it() {
     }
 }
 
-/// Names, helps and units follow the conventions of Prometheus. Its check reads the older format,
-/// in which the header of a counter has the name of its sample, and two types have other names.
+/// Names, helps and units follow the conventions of Prometheus. `promtool check metrics` reads the
+/// older format, in which the header of a counter has the name of its sample, and two types have
+/// other names.
 #[test]
 fn promtool_has_no_complaint() {
     let text = written(&report(), OutputFormat::OpenMetrics);
@@ -333,7 +343,10 @@ fn promtool_has_no_complaint() {
             let [keyword, name, rest] = *head.splitn(3, ' ').collect::<Vec<_>>() else {
                 panic!("{line}");
             };
-            let (_, type_name) = typed.iter().find(|(of, _)| *of == name).unwrap();
+            let (_, type_name) = typed
+                .iter()
+                .find(|(typed_name, _)| *typed_name == name)
+                .unwrap();
             let (suffix, older) = match *type_name {
                 "counter" => ("_total", "counter"),
                 "info" => ("_info", "gauge"),
@@ -347,7 +360,7 @@ fn promtool_has_no_complaint() {
             )
         })
         .collect();
-    if let Some(said) = promtool(&["check", "metrics"], &older) {
-        assert_eq!(said, "", "{older}");
+    if let Some(messages) = promtool(&["check", "metrics"], &older) {
+        assert_eq!(messages, "", "{older}");
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 /// An exposition in progress.
 pub(super) struct ExpositionText<'a> {
     out: &'a mut Vec<u8>,
-    /// `OpenMetrics`, else the older format.
+    /// Whether the format is `OpenMetrics`, else the older text format.
     open: bool,
     /// Labels of every sample.
     labels: &'a str,

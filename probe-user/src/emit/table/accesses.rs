@@ -140,7 +140,7 @@ fn count_column(page: &TablePage<'_>, name: &str) -> GridColumn {
     }
 }
 
-/// The column of times that were waited: in seconds, or all digits of nanoseconds.
+/// The column of waiting times: in seconds, or all digits of nanoseconds.
 fn waited(page: &TablePage<'_>) -> GridColumn {
     let mut column = count_column(page, "waited");
     if page.screen.exact {
@@ -221,7 +221,7 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
                 .push(without_sum(count_column(page, "CPUs of the line"))),
             derive::SAMPLES => grid.columns.push(count_column(page, "samples")),
             derive::MEAN_LATENCY => grid.columns.push(MEAN_LATENCY.column(page)),
-            // Only for programs.
+            // Only in machine-readable formats.
             "build_id" => {}
             "share" => grid.columns.push(SHARE.column(page)),
             "cpu_wait_ns" => grid.columns.push(waited(page)),

@@ -116,14 +116,14 @@ struct RunningGroup {
 impl RunningGroup {
     /// Whether the column has the same running ratios, in the rows that have both.
     fn takes(&self, column: &DrawnColumn) -> bool {
-        let mut both = self
+        let mut pairs = self
             .running
             .iter()
             .zip(&column.running)
             .filter(|(a, b)| a.is_some() && b.is_some())
             .peekable();
-        let compared = both.peek().is_some() || self.running.iter().all(Option::is_none);
-        compared && both.all(|(a, b)| a == b)
+        let compared = pairs.peek().is_some() || self.running.iter().all(Option::is_none);
+        compared && pairs.all(|(a, b)| a == b)
     }
 
     fn add(&mut self, column: &DrawnColumn) {
@@ -144,22 +144,22 @@ impl RunningGroup {
     }
 }
 
-/// The columns, with those of running ratios.
+/// The columns, with the columns of their running ratios.
 pub(super) fn with_running(columns: &[DrawnColumn]) -> Vec<Cow<'_, DrawnColumn>> {
     let mut all = Vec::new();
-    let mut together = RunningGroup::default();
+    let mut group = RunningGroup::default();
     for column in columns {
-        if !together.takes(column) {
-            all.extend(std::mem::take(&mut together).column().map(Cow::Owned));
+        if !group.takes(column) {
+            all.extend(std::mem::take(&mut group).column().map(Cow::Owned));
         }
-        together.add(column);
+        group.add(column);
         all.push(Cow::Borrowed(column));
     }
-    all.extend(together.column().map(Cow::Owned));
+    all.extend(group.column().map(Cow::Owned));
     all
 }
 
-/// The total width of the columns, with those of running ratios.
+/// The total width of the columns, with the columns of their running ratios.
 pub(super) fn widths(columns: &[DrawnColumn]) -> usize {
     let columns = with_running(columns);
     columns.iter().map(|column| GAP + column.width).sum()

@@ -30,7 +30,7 @@ pub(super) struct Grid {
     pub(super) heads: Vec<String>,
     pub(super) columns: Vec<GridColumn>,
     pub(super) rows: Vec<GridRow>,
-    /// The number of labels, counted from the last, by which summed rows stay separate.
+    /// The number of last labels that rows in a sum must have in common.
     pub(super) key_labels: usize,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct GridColumn {
 pub(super) struct GridRow {
     /// Labels, one for each heading.
     pub(super) labels: Vec<String>,
-    /// What it stands for, in the grid of entities.
+    /// The entity of the row, in the grid of entities.
     pub(super) entity: Option<Entity>,
     /// Cells, one for each column.
     pub(super) cells: Vec<GridCell>,
@@ -128,7 +128,8 @@ impl Grid {
         blocks.iter().map(|block| lines(block, &labels)).collect()
     }
 
-    /// The rows. Of many `most` are shown, and the others summed if that reduces their number.
+    /// The rows: `most` of those that are one of many, and sums of the others if that reduces the
+    /// number of rows.
     pub(super) fn summed(&self, most: usize) -> Cow<'_, [GridRow]> {
         let many = self.many();
         let first_key = self.heads.len() - self.key_labels;
@@ -167,7 +168,8 @@ impl Grid {
         Cow::Owned(shown)
     }
 
-    /// The rows of many to show: in a list, the first of each owner before the second of any.
+    /// Indices of `most` rows to show of those that are one of many. In a list, each owner's first
+    /// row comes before any owner's second.
     fn chosen(&self, most: usize) -> HashSet<usize> {
         let mut rows_of: HashMap<&str, usize> = HashMap::new();
         let many = self
@@ -283,7 +285,7 @@ impl GridLabels {
 
 /// The lines of a block, without rows that are empty in it.
 fn lines(columns: &[Cow<'_, DrawnColumn>], labels: &GridLabels) -> Vec<String> {
-    let most = |of: fn(&DrawnColumn) -> usize| columns.iter().map(|column| of(column)).max();
+    let most = |size: fn(&DrawnColumn) -> usize| columns.iter().map(|column| size(column)).max();
     let names = most(|column| column.name.len()).unwrap_or(0);
     let under = most(|column| column.under.len()).unwrap_or(0);
     let column_widths = columns.iter().map(|column| column.width);

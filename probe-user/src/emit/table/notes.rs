@@ -39,7 +39,7 @@ pub(super) fn lists(report: &Report) -> Vec<String> {
         let count = |name| {
             list.counts
                 .iter()
-                .find(|(of, _)| *of == name)
+                .find(|(key, _)| *key == name)
                 .map(|(_, n)| n)
         };
         let (all, kept) = (count("spe_line_samples")?, count("spe_line_samples_kept")?);
@@ -51,7 +51,7 @@ pub(super) fn lists(report: &Report) -> Vec<String> {
         ))
     });
     let hot = report.tables.iter().filter_map(|list| {
-        let count = |name| list.counts.iter().find(|(of, _)| *of == name);
+        let count = |name| list.counts.iter().find(|(key, _)| *key == name);
         let (all, kept) = (count("hot_samples")?.1, count("hot_samples_kept")?.1);
         (kept < all).then(|| {
             format!(
@@ -134,7 +134,7 @@ enum Mention {
     Row(String),
 }
 
-/// The note on values that deserve attention.
+/// The note on values over their threshold.
 const OVER_THRESHOLD: &str = "over its threshold, which `pmuscope list metrics NAME` has";
 
 /// The note on a value above its bound, which is shown unchanged.

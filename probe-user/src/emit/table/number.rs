@@ -71,11 +71,11 @@ impl TableNumber {
     /// Adds another number. Intervals are combined as of independent samples. Running ratios are
     /// weighted by their times; if these are unknown, the smallest ratio applies to the sum.
     pub(super) fn add(&mut self, other: &Self) {
-        let apart = |number: &Self| {
+        let distances = |number: &Self| {
             let (low, high) = number.ends.unwrap_or((number.value, number.value));
             (number.value - low, high - number.value)
         };
-        let ((low, high), (other_low, other_high)) = (apart(self), apart(other));
+        let ((low, high), (other_low, other_high)) = (distances(self), distances(other));
         let value = self.value + other.value;
         let ends = (
             value - hypot(low, other_low),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn three_digits_and_a_prefix() {
+    fn numbers_have_three_digits_and_a_prefix() {
         let cases = [
             (47_038_780.0, "47.0 M"),
             (1_234_567_890.0, "1.23 G"),
@@ -353,12 +353,12 @@ mod tests {
     }
 
     #[test]
-    fn all_digits_where_they_are_asked_for() {
-        let of = |form, value| exact(form).text(&TableNumber::plain(value));
-        assert_eq!(of(COUNT, 47_038_780.0), "47,038,780");
-        assert_eq!(of(COUNT, -123_456.0), "-123,456");
-        assert_eq!(of(RATIO, 1_234.567_89), "1,234.56789");
-        assert_eq!(of(RATIO, 0.5), "0.5");
+    fn exact_numbers_have_all_digits() {
+        let text = |form, value| exact(form).text(&TableNumber::plain(value));
+        assert_eq!(text(COUNT, 47_038_780.0), "47,038,780");
+        assert_eq!(text(COUNT, -123_456.0), "-123,456");
+        assert_eq!(text(RATIO, 1_234.567_89), "1,234.56789");
+        assert_eq!(text(RATIO, 0.5), "0.5");
         let wide = with_ends(327_680.0, 245_760.0, 409_600.0);
         assert_eq!(exact(COUNT).text(&wide), "327,680 [245,760, 409,600]");
     }
@@ -391,7 +391,7 @@ mod tests {
 
     /// A row that hardly ran has little weight in the sum.
     #[test]
-    fn the_live_share_of_a_sum_is_weighed_by_time() {
+    fn the_running_ratio_of_a_sum_is_weighted_by_time() {
         let counted = |running_ratio, enabled, running| TableNumber {
             running_ratio,
             time: Some(RunningTime { enabled, running }),
@@ -415,15 +415,15 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_live_share_is_shown() {
-        let live = |live| {
+    fn a_running_ratio_below_100_percent_is_shown() {
+        let text = |running_ratio| {
             let number = TableNumber {
-                running_ratio: live,
+                running_ratio,
                 ..TableNumber::plain(1.0)
             };
             number.running_percent()
         };
-        assert_eq!([1.0, 0.996, 0.25, 0.001].map(live), ["", "", "25", "<1"]);
+        assert_eq!([1.0, 0.996, 0.25, 0.001].map(text), ["", "", "25", "<1"]);
     }
 
     proptest! {
@@ -442,7 +442,9 @@ mod tests {
         }
 
         #[test]
-        fn all_digits_are_all(value in any::<f64>().prop_filter("finite", |it| it.is_finite())) {
+        fn exact_numbers_parse_back_to_the_value(
+            value in any::<f64>().prop_filter("finite", |it| it.is_finite()),
+        ) {
             let text = exact(RATIO).text(&TableNumber::plain(value));
             prop_assert_eq!(text.replace(',', "").parse::<f64>().unwrap(), value);
         }

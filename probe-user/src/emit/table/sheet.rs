@@ -168,7 +168,7 @@ impl Sheet {
         &self.grid.rows[row].labels
     }
 
-    /// What a row of the first sheet stands for; None for a socket and the machine.
+    /// The entity of a row of the first sheet; None for a socket and the machine.
     #[must_use]
     pub fn entity(&self, row: usize) -> Option<&Entity> {
         self.grid.rows[row].entity.as_ref()

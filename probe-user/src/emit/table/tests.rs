@@ -45,7 +45,7 @@ fn table(report: &Report, screen: Screen) -> String {
 fn on_terminal(rows: u64, columns: usize, lines: usize) -> String {
     let text = table(&containers(rows), screen(columns, Some(lines)));
     assert!(text.lines().all(|line| width(line) <= columns), "{text}");
-    // The prompt is below it.
+    // The last line is free for the prompt.
     assert!(text.lines().count() < lines, "{text}");
     text
 }
@@ -92,7 +92,7 @@ fn everything_on_a_low_screen() {
     insta::assert_snapshot!(table(&report(), screen(100, Some(24))));
 }
 
-/// Drawn over the window before, most rows matter more than all columns.
+/// If each window is drawn over the one before, most rows matter more than all columns.
 #[test]
 fn a_low_screen_in_place_has_most_rows() {
     for (columns, lines) in [(80, 24), (120, 40)] {
@@ -124,9 +124,9 @@ fn no_row_is_hidden_where_all_have_room() {
     }
 }
 
-/// By pod: one heading does not fit both kinds.
+/// In a view by pod, one heading does not fit containers and pods.
 #[test]
-fn a_container_has_its_name_beside_a_pod() {
+fn containers_and_pods_have_no_common_heading() {
     let text = table(&containers(4), screen(80, None));
     assert!(text.contains("\n container  "), "{text}");
     for first in [0, 1] {
@@ -184,7 +184,7 @@ fn ratios_have_no_sum() {
 
 /// A unit of wide characters is broken into lines, like column names.
 #[test]
-fn a_wide_unit_has_room() {
+fn a_wide_unit_is_broken_into_lines() {
     let number = TableNumber {
         running_ratio: 0.1,
         ..TableNumber::plain(0.0)
@@ -219,9 +219,9 @@ fn cell() -> impl Strategy<Value = GridCell> {
         Just(GridCell::Empty),
         Just(GridCell::Absent),
         Just(GridCell::NotRun),
-        (0..1_000_000_u32, 0.1..1.0_f64).prop_map(|(value, live)| {
+        (0..1_000_000_u32, 0.1..1.0_f64).prop_map(|(value, running_ratio)| {
             GridCell::Number(TableNumber {
-                running_ratio: live,
+                running_ratio,
                 ..TableNumber::plain(f64::from(value))
             })
         }),

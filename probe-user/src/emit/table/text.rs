@@ -87,11 +87,11 @@ pub(crate) fn wrapped(text: &str, max_width: Option<usize>, indent: usize) -> Ve
         let line = longest_prefix(&rest, max_width);
         // A break before the first word would not shorten the line.
         let first = line.len() - line.trim_start().len();
-        let whole = rest[line.len()..].starts_with(' ');
-        let space = line.rfind(' ').filter(|at| *at > first && !whole);
+        let ends_at_word = rest[line.len()..].starts_with(' ');
+        let space = line.rfind(' ').filter(|at| *at > first && !ends_at_word);
         let line = &line[..space.unwrap_or(line.len())];
-        let left = rest[line.len()..].trim_start();
-        let next = format!("{}{left}", " ".repeat(indent));
+        let remainder = rest[line.len()..].trim_start();
+        let next = format!("{}{remainder}", " ".repeat(indent));
         lines.push(line.trim_end().to_owned());
         rest = next;
     }
@@ -99,7 +99,7 @@ pub(crate) fn wrapped(text: &str, max_width: Option<usize>, indent: usize) -> Ve
     lines
 }
 
-/// Where a name is broken, if it must be.
+/// Characters after which a name may be broken.
 pub(super) const BREAKS: [char; 7] = ['_', '-', '/', '.', ',', ':', ' '];
 
 /// The lines of a name, broken after punctuation, and within a part that is wider than a line.
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn names_break_behind_punctuation() {
+    fn names_break_after_punctuation() {
         assert_eq!(broken("branch_miss_ratio", 12), ["branch_miss_", "ratio"]);
         assert_eq!(broken("mean latency", 8), ["mean", "latency"]);
         assert_eq!(broken("abcdefgh_i", 4), ["abcd", "efgh", "_i"]);

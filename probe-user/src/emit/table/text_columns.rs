@@ -38,7 +38,7 @@ impl<F: Fn(usize) -> bool> TextColumns<F> {
         }
     }
 
-    /// Widens each column to its text in a row, and to one character.
+    /// Widens each column to its text in a row, and to at least one character.
     pub(crate) fn measure(&mut self, row: &[String]) {
         self.widths.resize(row.len(), 1);
         for (widest, text) in self.widths.iter_mut().zip(row) {
@@ -52,16 +52,16 @@ impl<F: Fn(usize) -> bool> TextColumns<F> {
         line
     }
 
-    /// Replaces `line` by that of a row. It starts with a space and ends with none.
+    /// Replaces `line` by the line of a row, which starts with a space and does not end with one.
     pub(crate) fn draw<'a>(&self, line: &mut String, row: impl Iterator<Item = &'a str>) {
         line.clear();
         let mut before = 1;
         for (at, (text, column)) in row.zip(&self.widths).enumerate() {
             let rest = column.saturating_sub(width(text));
-            let left = if (self.is_right)(at) { rest } else { 0 };
-            pad(line, before + left);
+            let padding = if (self.is_right)(at) { rest } else { 0 };
+            pad(line, before + padding);
             line.push_str(text);
-            before = GAP + rest - left;
+            before = GAP + rest - padding;
         }
         line.truncate(line.trim_end().len());
     }

@@ -28,8 +28,8 @@ fn a_value_above_its_bound_is_shown_and_flagged() {
         (OutputFormat::Csv, "the largest possible value"),
         (OutputFormat::OpenMetrics, "_exceeded_bound"),
     ] {
-        let said = wide(&report(), format);
-        assert!(said.contains(sign), "{format:?}: {said}");
+        let text = wide(&report(), format);
+        assert!(text.contains(sign), "{format:?}: {text}");
         assert!(
             !wide(&fixture::report(), format).contains(sign),
             "{format:?}"
@@ -50,8 +50,8 @@ fn a_value_over_its_threshold_is_shown_and_flagged() {
         (OutputFormat::Json, "\"over_threshold\":true"),
         (OutputFormat::Csv, "over the metric's threshold"),
     ] {
-        let said = wide(&report, format);
-        assert!(said.contains(sign), "{format:?}: {said}");
+        let text = wide(&report, format);
+        assert!(text.contains(sign), "{format:?}: {text}");
         assert!(
             !wide(&fixture::report(), format).contains(sign),
             "{format:?}"

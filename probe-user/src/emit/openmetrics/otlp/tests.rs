@@ -58,7 +58,7 @@ fn value(point: &NumberDataPoint) -> f64 {
     }
 }
 
-/// Named as by the Prometheus exporter of a collector.
+/// The samples of requests, named as by the Prometheus exporter of a collector.
 fn received(requests: &[OtlpRequest]) -> Read {
     let mut all = Read::new();
     for metric in requests.iter().flat_map(metrics) {
@@ -106,15 +106,20 @@ fn a_collector_gets_what_a_scrape_shows() {
 }
 
 #[test]
-fn counters_say_when_they_began_and_all_points_when_they_were_taken() {
+fn counters_have_start_times_and_all_points_the_time_of_the_window() {
     let mut report = with_histograms(report());
     // The wall clock was set since counting began.
     report.boot_time = Duration::from_secs(1_600_000_000);
     let requests = OtlpEncoder::default().requests(&report);
     let all: Vec<_> = requests.iter().flat_map(metrics).collect();
     let end = u64::try_from(report.time.as_nanos()).unwrap();
-    let known = |start: Duration| u64::try_from((report.boot_time + start).as_nanos()).unwrap();
-    let starts: Vec<u64> = report.totals.iter().map(|it| known(it.start)).collect();
+    let start_nanos =
+        |start: Duration| u64::try_from((report.boot_time + start).as_nanos()).unwrap();
+    let starts: Vec<u64> = report
+        .totals
+        .iter()
+        .map(|it| start_nanos(it.start))
+        .collect();
     let mut counters = 0;
     for metric in all {
         for point in histograms(metric) {
@@ -164,7 +169,7 @@ fn points_of_a_metric_are_of_one_type_whatever_their_values() {
 }
 
 #[test]
-fn labels_of_the_configuration_are_of_the_resource() {
+fn labels_of_the_configuration_are_attributes_of_the_resource() {
     let labels = [("cluster".to_owned(), "a \"b\"\n".to_owned())];
     let requests = OtlpEncoder::new(&labels.into_iter().collect()).requests(&report());
     let resource = requests[0].resource_metrics[0].resource.as_ref().unwrap();
@@ -174,7 +179,7 @@ fn labels_of_the_configuration_are_of_the_resource() {
     assert!(!attributes["host.name"].is_empty());
 }
 
-/// Receivers reject larger messages, whatever strangers name.
+/// Receivers reject messages above 4 MiB, and users choose how long names are.
 #[test]
 fn no_request_is_too_large() {
     let mut report = with_histograms(report());

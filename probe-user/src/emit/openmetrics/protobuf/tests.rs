@@ -1,4 +1,4 @@
-//! A scraper of protocol buffers receives what one of text does, and native histograms.
+//! A scrape of protocol buffers has the series of a scrape of text, and native histograms.
 
 use super::*;
 use crate::emit::{
@@ -37,12 +37,12 @@ fn samples(families: &[Family]) -> Samples {
                     let twice = all.insert((family.name.clone(), labels), value.unwrap());
                     assert_eq!(twice, None, "{metric:?}");
                 }
-                (Type::Histogram, None, None, Some(of)) => {
-                    let buckets = of.buckets.iter();
+                (Type::Histogram, None, None, Some(histogram)) => {
+                    let buckets = histogram.buckets.iter();
                     all.extend(histogram_samples(
                         (&family.name, &labels),
                         buckets.map(|it| (it.bound.unwrap(), it.cumulative_count.unwrap())),
-                        (of.sum.unwrap(), of.count.unwrap()),
+                        (histogram.sum.unwrap(), histogram.count.unwrap()),
                     ));
                 }
                 _ => panic!("{metric:?} of {:?}", family.of_type()),
@@ -53,7 +53,7 @@ fn samples(families: &[Family]) -> Samples {
 }
 
 #[test]
-fn it_has_the_series_of_the_text() {
+fn protocol_buffers_have_the_series_of_the_text() {
     for report in [report(), hostile(), with_histograms(report())] {
         let text = Exposition::default().write(&report, Dialect::OpenMetrics);
         let text = read(&String::from_utf8(text).unwrap());
@@ -82,7 +82,7 @@ fn labels_of_the_configuration_are_on_every_series() {
 }
 
 #[test]
-fn counters_and_histograms_say_when_they_began() {
+fn counters_and_histograms_have_start_times() {
     let report = with_histograms(report());
     let mut began = 0;
     for metric in decoded(&report).iter().flat_map(|family| &family.metrics) {
@@ -119,18 +119,20 @@ fn native(histogram: &Histogram) -> BTreeMap<i32, i64> {
 #[test]
 fn native_buckets_are_powers_of_two() {
     let families = decoded(&with_histograms(report()));
-    let mut of = families.iter().flat_map(|family| &family.metrics);
-    let histogram = of.find_map(|metric| metric.histogram.as_ref()).unwrap();
+    let mut metrics = families.iter().flat_map(|family| &family.metrics);
+    let histogram = metrics
+        .find_map(|metric| metric.histogram.as_ref())
+        .unwrap();
     assert_eq!(histogram.schema, Some(0));
     assert_eq!(histogram.zero_threshold, Some(0.125));
     assert_eq!(histogram.zero_count, Some(2));
-    // The last one is that of all larger values.
+    // The last bucket has all larger values.
     let expected = [(-2, 5), (0, 3), (3, 1), (4, 11)];
     assert_eq!(native(histogram), BTreeMap::from(expected));
     let all = native(histogram).values().sum::<i64>() + 2;
     assert_eq!(histogram.count, Some(u64::try_from(all).unwrap()));
-    // In another unit they would not end at powers of two.
-    let of = derive::Histogram {
+    // In another unit the buckets would not end at powers of two.
+    let in_seconds = derive::Histogram {
         start: Duration::ZERO,
         bounds: vec![1.0],
         counts: vec![1, 2],
@@ -140,6 +142,6 @@ fn native_buckets_are_powers_of_two() {
             counts: vec![1, 2],
         }),
     };
-    assert_eq!(super::histogram(&of, 1e-9).schema, None);
-    assert_eq!(super::histogram(&of, 1.0).schema, Some(0));
+    assert_eq!(super::histogram(&in_seconds, 1e-9).schema, None);
+    assert_eq!(super::histogram(&in_seconds, 1.0).schema, Some(0));
 }
