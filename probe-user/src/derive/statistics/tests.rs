@@ -277,7 +277,10 @@ proptest! {
         )]
         let rank = ((sorted.len() as f64 * q) as usize).min(sorted.len() - 1);
         let true_value = f64::from(sorted[rank]);
-        prop_assert!((estimate.low..=estimate.high).contains(&true_value), "{true_value} {estimate:?}");
+        prop_assert!(
+            (estimate.low..=estimate.high).contains(&true_value),
+            "{true_value} {estimate:?}"
+        );
     }
 }
 
