@@ -104,17 +104,18 @@ impl Fixture {
         self.report.push(ids, value, total);
     }
 
-    /// The unobserved part may be off by all of itself. As much was counted before.
+    /// Adds a count with a fully uncertain unobserved part. The same amount was counted before the
+    /// window.
     pub(super) fn count(&mut self, described: Described<'_>, raw: u64, scaled: f64) {
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-        let live = if scaled == 0.0 {
+        let running_ratio = if scaled == 0.0 {
             1.0
         } else {
             raw as f64 / scaled
         };
         let estimate = Estimate {
-            running_ratio: live,
-            spread: Spread::Error(scaled * (1.0 - live)),
+            running_ratio,
+            spread: Spread::Error(scaled * (1.0 - running_ratio)),
             ..Estimate::exact(scaled)
         };
         #[expect(
@@ -124,7 +125,7 @@ impl Fixture {
         )]
         let time = |enabled: u64| RunningTime {
             enabled,
-            running: (live * 1e9) as u64 * (enabled / 1_000_000_000),
+            running: (running_ratio * 1e9) as u64 * (enabled / 1_000_000_000),
         };
         let time = |enabled| group(described).map(|_| time(enabled));
         let counter = CounterValue {
@@ -137,7 +138,7 @@ impl Fixture {
             start: BEGAN,
             raw: 2 * raw,
             estimate: Estimate {
-                spread: Spread::Error(scaled * (1.0 - live) * std::f64::consts::SQRT_2),
+                spread: Spread::Error(scaled * (1.0 - running_ratio) * std::f64::consts::SQRT_2),
                 value: 2.0 * scaled,
                 ..estimate
             },
@@ -164,12 +165,12 @@ impl Fixture {
         match ipc {
             Some(ipc) => {
                 self.gauge("ipc", "1/cycle", Estimate::exact(ipc));
-                let turns = Estimate {
+                let multiplexed = Estimate {
                     running_ratio: 0.25,
                     spread: Spread::Error(ipc / 800.0),
                     ..Estimate::exact(ipc / 100.0)
                 };
-                self.gauge("branch_miss_ratio", "1", turns);
+                self.gauge("branch_miss_ratio", "1", multiplexed);
             }
             None => {
                 let never = || NoValue::NeverRan("cycles".to_owned());
@@ -251,7 +252,7 @@ impl Fixture {
         }
     }
 
-    pub(super) fn share(&mut self, whose: Subject, share: Result<(f64, Option<f64>), NoShare>) {
+    pub(super) fn share(&mut self, owner: Subject, share: Result<(f64, Option<f64>), NoShare>) {
         let attributes = Attributes {
             socket: Some(1),
             method: match share {
@@ -263,7 +264,7 @@ impl Fixture {
             },
             ..Attributes::default()
         };
-        self.about(whose, attributes);
+        self.about(owner, attributes);
         let name = "cmem_read_bandwidth_apportioned";
         match share {
             Ok((value, error)) => {

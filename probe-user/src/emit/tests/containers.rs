@@ -22,14 +22,14 @@ impl Fixture {
             ("branch-misses", 21, 0.25),
         ];
         self.count(CLOCK, weight * 1_000, 1000.0 * float(weight));
-        for (name, each, live) in shares {
+        for (name, each, running_ratio) in shares {
             let scaled = float(weight * each);
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "a part of a whole number"
             )]
-            let raw = (scaled * live) as u64;
+            let raw = (scaled * running_ratio) as u64;
             self.count((name, "", MetricKind::Counter), raw, scaled);
         }
         let metrics = [
@@ -41,10 +41,10 @@ impl Fixture {
             ("branch_miss_mpki", "1/kinst", 0.0, 0.25),
             ("load_bandwidth", "GB/s", 1e-5, 1.0),
         ];
-        for (at, (name, unit, each, live)) in (1_u8..).zip(metrics) {
+        for (at, (name, unit, each, running_ratio)) in (1_u8..).zip(metrics) {
             let value = each * float(weight) + 1.5 / f64::from(at);
             let estimate = Estimate {
-                running_ratio: live,
+                running_ratio,
                 ..Estimate::exact(value)
             };
             self.gauge(name, unit, estimate);
@@ -54,7 +54,7 @@ impl Fixture {
 
 /// A report of this many containers, two in each pod: 13 columns, and metrics that need SPE.
 pub(crate) fn containers(number: u64) -> Report {
-    let mut it = Fixture::default();
+    let mut fixture = Fixture::default();
     for at in 0..number {
         let id = format!("{:016x}", mixed(at)).repeat(4);
         let uid = format!("{:016x}", mixed(at / 2 + 1_000));
@@ -63,22 +63,22 @@ pub(crate) fn containers(number: u64) -> Report {
             id: id.into(),
             pod: Some(pod.into()),
         };
-        it.about(Subject::Entity(entity), Attributes::default());
-        it.counted(900_000 / (at + 1));
+        fixture.about(Subject::Entity(entity), Attributes::default());
+        fixture.counted(900_000 / (at + 1));
     }
     for (entity, weight) in [(Entity::System, 9_000), (Entity::Idle, 1_200_000)] {
-        it.about(Subject::Entity(entity), Attributes::default());
-        it.counted(weight);
+        fixture.about(Subject::Entity(entity), Attributes::default());
+        fixture.counted(weight);
     }
-    it.about(Subject::Machine, Attributes::default());
-    it.counted((0..number).map(|at| 900_000 / (at + 1)).sum::<u64>() + 1_209_000);
+    fixture.about(Subject::Machine, Attributes::default());
+    fixture.counted((0..number).map(|at| 900_000 / (at + 1)).sum::<u64>() + 1_209_000);
     let loads = ["rate", "latency", "dram_ratio", "l1_ratio", "remote_ratio"];
     for name in loads {
         let reason = "there is no PMU arm_spe_*: its driver is not loaded";
         let reason = Reason::NotPlanned(reason.to_owned());
-        it.absent(&format!("spe_load_{name}"), "1", reason);
+        fixture.absent(&format!("spe_load_{name}"), "1", reason);
     }
-    it.report
+    fixture.report
 }
 
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]

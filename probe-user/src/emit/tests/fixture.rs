@@ -16,22 +16,22 @@ use crate::{
 };
 
 pub(in crate::emit) fn report() -> Report {
-    let mut it = Fixture::default();
+    let mut fixture = Fixture::default();
     let id = "0123456789abcdef".repeat(4).into();
     let pod = Some("7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f".into());
-    it.row(Entity::Command("make".into()), 5_000_000, Some(1.5));
-    it.accesses(Class::Load, None, 10, Some(64.0));
-    it.accesses(Class::Load, Some(MemLevel::By(Source::L1d)), 9, Some(4.0));
-    it.accesses(Class::Load, Some(MemLevel::Number(77)), 1, None);
-    // Of another window: only totals are shown.
-    it.accesses(Class::Load, Some(MemLevel::By(Source::Remote)), 0, None);
-    it.accesses(Class::Store, None, 1, None);
-    it.accesses(Class::Store, Some(MemLevel::Unknown), 1, None);
-    it.row(Entity::Container { id, pod }, 1, None);
+    fixture.row(Entity::Command("make".into()), 5_000_000, Some(1.5));
+    fixture.accesses(Class::Load, None, 10, Some(64.0));
+    fixture.accesses(Class::Load, Some(MemLevel::By(Source::L1d)), 9, Some(4.0));
+    fixture.accesses(Class::Load, Some(MemLevel::Number(77)), 1, None);
+    // Sampled in another window: only totals are shown.
+    fixture.accesses(Class::Load, Some(MemLevel::By(Source::Remote)), 0, None);
+    fixture.accesses(Class::Store, None, 1, None);
+    fixture.accesses(Class::Store, Some(MemLevel::Unknown), 1, None);
+    fixture.row(Entity::Container { id, pod }, 1, None);
     let (tgid, name) = (42, None);
-    it.row(Entity::Process { tgid, name }, 0, None);
-    // Its total is still known.
-    it.about(Subject::Entity(Entity::Unnamed(99)), Attributes::default());
+    fixture.row(Entity::Process { tgid, name }, 0, None);
+    // The total of this row is still known.
+    fixture.about(Subject::Entity(Entity::Unnamed(99)), Attributes::default());
     let unknown = || Err(Reason::NoValue(NoValue::MostlyUnknown));
     let total = CounterValue {
         start: START,
@@ -46,59 +46,59 @@ pub(in crate::emit) fn report() -> Report {
             running: 250_000_000,
         }),
     };
-    it.add(CLOCK, unknown(), Some(total));
-    it.add(CYCLES, unknown(), None);
-    it.row(Entity::System, 7, Some(0.0));
-    it.row(Entity::Overflow, 7, None);
-    it.row(Entity::Idle, 8, None);
-    it.about(Subject::Socket(0), Attributes::default());
-    it.count(UNCORE, 640, 640.0);
-    it.about(Subject::Socket(1), Attributes::default());
-    it.add(
+    fixture.add(CLOCK, unknown(), Some(total));
+    fixture.add(CYCLES, unknown(), None);
+    fixture.row(Entity::System, 7, Some(0.0));
+    fixture.row(Entity::Overflow, 7, None);
+    fixture.row(Entity::Idle, 8, None);
+    fixture.about(Subject::Socket(0), Attributes::default());
+    fixture.count(UNCORE, 640, 640.0);
+    fixture.about(Subject::Socket(1), Attributes::default());
+    fixture.add(
         UNCORE,
         Err(NoValue::Missing(vec![UNCORE.0.into()]).into()),
         None,
     );
-    it.about(Subject::Machine, Attributes::default());
-    it.count(CLOCK, 9, 9.0);
-    it.count(CYCLES, 10, 10.0);
-    it.metrics(Some(1.25));
-    it.accesses(Class::Load, None, 10, Some(64.0));
-    it.with(Attributes::default());
+    fixture.about(Subject::Machine, Attributes::default());
+    fixture.count(CLOCK, 9, 9.0);
+    fixture.count(CYCLES, 10, 10.0);
+    fixture.metrics(Some(1.25));
+    fixture.accesses(Class::Load, None, 10, Some(64.0));
+    fixture.with(Attributes::default());
     let reason = "there is no PMU of that name".to_owned();
-    it.absent("sve_ops", "1", Reason::NotPlanned(reason));
-    it.about(place(None, &[]), Attributes::default());
-    it.gauge("read_bandwidth", "GB/s", Estimate::exact(12.5));
+    fixture.absent("sve_ops", "1", Reason::NotPlanned(reason));
+    fixture.about(place(None, &[]), Attributes::default());
+    fixture.gauge("read_bandwidth", "GB/s", Estimate::exact(12.5));
     let device = place(Some("nvidia_pcie_pmu_0"), &["nvme0", "eth0"]);
-    it.about(device, Attributes::default());
+    fixture.about(device, Attributes::default());
     let zero = NoValue::DenominatorZero("RD_REQ".to_owned());
-    it.absent("pcie_read_latency", "ns", zero);
-    it.share(Subject::Entity(Entity::System), Ok((12.5, Some(0.25))));
+    fixture.absent("pcie_read_latency", "ns", zero);
+    fixture.share(Subject::Entity(Entity::System), Ok((12.5, Some(0.25))));
     let unseen = Subject::Entity(Entity::Unnamed(99));
-    it.share(unseen, Err(NoShare::OwnerUnseen));
-    it.share(Subject::Unattributed, Ok((0.5, None)));
-    it.share(Subject::Io, Ok((0.5, Some(0.0))));
-    it.share(Subject::Unknown, Err(NoShare::RotatedOut));
+    fixture.share(unseen, Err(NoShare::OwnerUnseen));
+    fixture.share(Subject::Unattributed, Ok((0.5, None)));
+    fixture.share(Subject::Io, Ok((0.5, Some(0.0))));
+    fixture.share(Subject::Unknown, Err(NoShare::RotatedOut));
     let of_socket = Attributes {
         socket: Some(1),
         ..Attributes::default()
     };
-    it.about(Subject::Entity(Entity::System), of_socket);
-    it.gauge("resctrl_bandwidth", "GB/s", Estimate::exact(13.0));
-    it.about(Subject::Pmuscope, Attributes::default());
+    fixture.about(Subject::Entity(Entity::System), of_socket);
+    fixture.gauge("resctrl_bandwidth", "GB/s", Estimate::exact(13.0));
+    fixture.about(Subject::Pmuscope, Attributes::default());
     let version = vec![("version", "1.2.3".to_owned())];
-    it.add(
+    fixture.add(
         ("build", "", MetricKind::Info),
         Ok(Value::Info(version)),
         None,
     );
     let hook = Value::State("sched-switch", &["sched-switch", "cgroup-switches"]);
-    it.add(("hook", "", MetricKind::State), Ok(hook), None);
-    it.count(("runs", "", MetricKind::Counter), 4_096, 4_096.0);
-    it.gauge("ns_per_run_same_owner", "ns", Estimate::exact(62.0));
-    it.absent("ns_per_run_charging", "ns", Reason::NotMeasured);
-    it.gauge("spe_period", "", Estimate::exact(32_768.0));
-    it.report.tables.push(ReportTable {
+    fixture.add(("hook", "", MetricKind::State), Ok(hook), None);
+    fixture.count(("runs", "", MetricKind::Counter), 4_096, 4_096.0);
+    fixture.gauge("ns_per_run_same_owner", "ns", Estimate::exact(62.0));
+    fixture.absent("ns_per_run_charging", "ns", Reason::NotMeasured);
+    fixture.gauge("spe_period", "", Estimate::exact(32_768.0));
+    fixture.report.tables.push(ReportTable {
         name: "pages",
         columns: vec![
             "pid",
@@ -119,18 +119,18 @@ pub(in crate::emit) fn report() -> Report {
             })
             .into(),
     });
-    it.report.tables.push(lines());
-    it.report.findings = vec![ReportFinding {
+    fixture.report.tables.push(lines());
+    fixture.report.findings = vec![ReportFinding {
         kind: FindingKind::InboundWrites,
         about: FindingSubject::Socket(0),
         text: "writes of socket 0 go past the cache".to_owned(),
         named: None,
     }];
-    it.report.advice = &[Advice {
+    fixture.report.advice = &[Advice {
         what: "reuse buffers",
         lowers: &["misses", "memory_bandwidth"],
     }];
-    it.report
+    fixture.report
 }
 
 /// A cache line that two containers share, with unknown data sources.

@@ -38,12 +38,12 @@ fn report(given: &[[String; 4]]) -> Report {
             .containers
             .insert(Arc::clone(id), container.into());
         let labels = [("a-b".into(), "y".into())].into();
-        let pod_of = Pod {
+        let described_pod = Pod {
             namespace: namespace.clone(),
             name: pod_name.clone(),
             labels,
         };
-        described.pods.insert(Arc::clone(pod), pod_of.into());
+        described.pods.insert(Arc::clone(pod), described_pod.into());
     }
     report.described = Arc::new(described);
     report
@@ -63,7 +63,7 @@ fn ids(report: &Report) -> Vec<&str> {
 }
 
 #[test]
-fn tables_show_names_and_programs_ids_too() {
+fn tables_show_names_and_other_formats_also_ids() {
     let report = report(&[given("app"), given("proxy"), given("proxy")]);
     let table = written(&report, OutputFormat::Table);
     assert!(table.contains("\n web-0/app  "), "{table}");
@@ -122,7 +122,7 @@ fn hostile(ids: Vec<String>) -> impl Strategy<Value = String> {
         Just("app".to_owned()),
         "[\\x00-\\x1f\"'\\\\{}=,/ \u{202e}\u{1f600}a]{1,6}",
         Just("x".repeat(256)),
-        // In the form of a container without a name, or with a name that is not unique.
+        // Names that look like the id of an unnamed container, or like a name with an appended id.
         prop::sample::select(ids.clone()),
         prop::sample::select(ids).prop_map(|id| format!("app {}", &id[..12])),
     ]
