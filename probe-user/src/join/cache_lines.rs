@@ -20,10 +20,10 @@ pub struct CacheLine {
 
 /// All lines of a window, in the order of their addresses.
 pub(super) fn by_owner(lines: &CacheLines, naming: &Naming) -> Vec<CacheLine> {
-    let mut found: BTreeMap<(u64, u64), CacheLine> = BTreeMap::new();
+    let mut by_line: BTreeMap<(u64, u64), CacheLine> = BTreeMap::new();
     for (key, row) in &lines.rows {
         let LineKey { line, space, .. } = *key;
-        let entry = found.entry((space, line)).or_insert_with(|| CacheLine {
+        let entry = by_line.entry((space, line)).or_insert_with(|| CacheLine {
             line,
             space,
             owners: BTreeMap::new(),
@@ -32,23 +32,23 @@ pub(super) fn by_owner(lines: &CacheLines, naming: &Naming) -> Vec<CacheLine> {
         let cpus = entry.owners.entry(owner).or_default();
         add(cpus.entry(key.cpu).or_default(), row);
     }
-    found.into_values().collect()
+    by_line.into_values().collect()
 }
 
-/// Adds the accesses of another owner of the same row.
-pub(crate) fn add(sum: &mut LineRow, more: &LineRow) {
-    for (sum, more) in [
-        (&mut sum.loads, more.loads),
-        (&mut sum.stores, more.stores),
-        (&mut sum.atomics, more.atomics),
-        (&mut sum.peers, more.peers),
-        (&mut sum.timed, more.timed),
-        (&mut sum.cycles, more.cycles),
+/// Adds the accesses of another owner that belongs to the same row.
+pub(crate) fn add(sum: &mut LineRow, other: &LineRow) {
+    for (sum, count) in [
+        (&mut sum.loads, other.loads),
+        (&mut sum.stores, other.stores),
+        (&mut sum.atomics, other.atomics),
+        (&mut sum.peers, other.peers),
+        (&mut sum.timed, other.timed),
+        (&mut sum.cycles, other.cycles),
     ] {
-        *sum = sum.saturating_add(more);
+        *sum = sum.saturating_add(count);
     }
-    sum.read |= more.read;
-    sum.written |= more.written;
+    sum.read |= other.read;
+    sum.written |= other.written;
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
         );
     }
 
-    /// All hidden owners are one.
+    /// All hidden owners are one owner, None.
     #[test]
     fn owners_of_one_name_are_added_up() {
         let view = View {

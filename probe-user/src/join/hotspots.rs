@@ -97,7 +97,7 @@ mod tests {
     use probe_common::CgroupId;
 
     #[test]
-    fn instructions_of_a_function_are_one_spot_and_others_their_own() {
+    fn instructions_of_a_function_are_one_hotspot() {
         let key = |address, tgid| SampledAddress {
             cgroup: CgroupId(7),
             address,

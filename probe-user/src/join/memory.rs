@@ -51,7 +51,7 @@ impl MemoryCapacities {
         naming: &Naming,
         before: Option<&Self>,
     ) -> Self {
-        let (was, is) = (by_entity(earlier, naming), by_entity(later, naming));
+        let (was, now) = (by_entity(earlier, naming), by_entity(later, naming));
         let end = window.start + window.length;
         let capacity =
             |was: Option<&MemoryUse>, now: MemoryUse, before: Option<&MemoryCapacity>| {
@@ -62,7 +62,7 @@ impl MemoryCapacities {
                     peak: before.map_or(peak, |before| before.or_higher(peak)),
                 }
             };
-        let entities = is.into_iter().map(|(entity, now)| {
+        let entities = now.into_iter().map(|(entity, now)| {
             let before = before.and_then(|before| before.entities.get(&entity));
             let capacity = capacity(was.get(&entity), now, before);
             (entity, capacity)
@@ -87,13 +87,13 @@ impl MemoryPeak {
         start: Duration,
         end: Duration,
     ) -> Self {
-        let came = now.age.is_none_or(|age| age <= end.saturating_sub(start));
-        let ever_before = was.map_or(came.then_some(0), |was| was.peak);
-        let new = now
+        let created_in_window = now.age.is_none_or(|age| age <= end.saturating_sub(start));
+        let ever_before = was.map_or(created_in_window.then_some(0), |was| was.peak);
+        let new_peak = now
             .peak
             .zip(ever_before)
             .filter(|(now, before)| now > before);
-        let bytes = new.map_or(now.used, |(peak, _)| peak.max(now.used));
+        let bytes = new_peak.map_or(now.used, |(peak, _)| peak.max(now.used));
         let first = was.map_or(0, |was| was.used);
         match first > bytes {
             true => Self {
@@ -113,19 +113,19 @@ impl MemoryPeak {
     }
 }
 
-/// Memory held by each entity. Of nested cgroups only the outer one counts.
+/// Memory held by each entity. Of nested cgroups of an entity only the outer one counts.
 fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, MemoryUse> {
     let cgroups = reading.held.iter().filter_map(|(holder, _)| match holder {
         MemoryHolder::Cgroup(cgroup) => Some(*cgroup),
         MemoryHolder::Process(_) | MemoryHolder::Command => None,
     });
     let cgroups = entities_of_cgroups(cgroups, naming);
-    let mut found: BTreeMap<Entity, MemoryUse> = BTreeMap::new();
+    let mut sums: BTreeMap<Entity, MemoryUse> = BTreeMap::new();
     for (holder, held) in &reading.held {
         let entity = match holder {
             // The command comes last in the order of holders. If it has a cgroup of its own, the
             // value of the memory controller is used, since it includes the page cache.
-            MemoryHolder::Command => naming.command().filter(|it| !found.contains_key(it)),
+            MemoryHolder::Command => naming.command().filter(|it| !sums.contains_key(it)),
             MemoryHolder::Process(tgid) => Some(naming.process(*tgid)),
             MemoryHolder::Cgroup(id) => cgroups
                 .get(id)
@@ -135,18 +135,18 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
         if let Some(entity) = entity {
             // Sibling cgroups of one entity are added up, such as the containers of a pod without a
             // known cgroup of its own.
-            let sum = found.entry(entity).and_modify(|sum| *sum = sum.with(held));
+            let sum = sums.entry(entity).and_modify(|sum| *sum = sum.with(held));
             sum.or_insert(*held);
         }
     }
-    found
+    sums
 }
 
 /// The entity that a cgroup belongs to.
 pub(super) struct CgroupEntity {
     pub(super) entity: Entity,
-    /// No cgroup above it belongs to the same entity: what the kernel says of this one includes
-    /// the inner ones.
+    /// Whether no cgroup above it belongs to the same entity. The kernel's values for such a cgroup
+    /// include its inner cgroups.
     pub(super) is_outer: bool,
 }
 

@@ -174,9 +174,10 @@ pub struct RowSelection {
     /// Only these processes, by their ids, and the rows that they are in; empty: all. The session
     /// has rows by process.
     pub pids: Vec<u32>,
-    /// The metric or event that orders the rows, the largest first; None: as they come.
+    /// The metric or event that orders the rows, the largest first; None: in the usual order.
     pub sort: Option<String>,
-    /// The number of rows, the first in this order, beside the rest of the machine; None: all.
+    /// The most rows to show, the first in this order; rows that never end, such as idle, are
+    /// added. None: all.
     pub top: Option<usize>,
 }
 
@@ -237,7 +238,7 @@ impl Joined {
         self.sources.waits.as_ref()
     }
 
-    /// What entities lack, in a session that measures it.
+    /// Pressure on entities, in a session that measures it.
     #[must_use]
     pub fn pressure(&self) -> Option<&PressureRows> {
         self.sources.pressure.as_ref()
@@ -341,7 +342,8 @@ fn joined(
     let (entity, start) = (|owner| naming.entity(owner), window.start);
     let rows = Rows::new(entity, &window.usage, start, before, Entity::never_ends);
     let now = window.samples.as_ref();
-    // Rows go on if the machine's total does, and as long as there are rows of counts.
+    // Totals of samples continue if the machine's total does, and while the entity has a row of
+    // counts.
     let samples = samples.filter(|_| now.is_some_and(|now| now.total.since < start));
     let exists = |entity: &Entity| entity.never_ends() || rows.of(entity).is_some();
     Joined {

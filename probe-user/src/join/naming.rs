@@ -24,9 +24,9 @@ pub(crate) struct Naming {
 #[derive(Clone, Debug, PartialEq)]
 enum CgroupRow {
     Of(Entity),
-    /// Each process has its own row. The name of this cgroup in other rows.
+    /// Each process has its own row. Holds the name of this cgroup in other rows.
     OfItsProcesses(Entity),
-    /// Outside the part of the hierarchy that the user selected. Its name in rows.
+    /// Outside the part of the hierarchy that the user selected. Holds its name in rows.
     Hidden(Entity),
 }
 
@@ -39,8 +39,8 @@ struct PathRows<'a> {
 }
 
 impl Naming {
-    /// Rows that are as `before` share their names with it: totals and histories hold names of many
-    /// windows.
+    /// Rows equal to those of `before` share the text of their names with it, since totals and
+    /// histories hold names of many windows.
     pub(super) fn new(view: &View, names: &Arc<Names>, before: Option<&Self>) -> Self {
         let command = view.command.as_ref();
         let paths = PathRows {
@@ -67,7 +67,7 @@ impl Naming {
         }
     }
 
-    /// Whether [`Self::new`] would return the same for these.
+    /// Whether [`Self::new`] would return an equal value for this view and these names.
     pub(super) fn is_of(&self, view: &View, names: &Arc<Names>) -> bool {
         Arc::ptr_eq(&self.names, names) && self.view == *view
     }
@@ -84,7 +84,7 @@ impl Naming {
     pub(super) fn paths_of(&self, entity: &Entity) -> Vec<String> {
         let cgroups = self.cgroups.iter();
         let of_entity = cgroups
-            .filter(|(_, row)| matches!(row, CgroupRow::Of(of) if of == entity))
+            .filter(|(_, row)| matches!(row, CgroupRow::Of(own) if own == entity))
             .filter_map(|(id, _)| self.names.cgroups.get(id));
         let mut paths: Vec<String> = of_entity.cloned().collect();
         paths.sort();
@@ -119,7 +119,7 @@ impl Naming {
         }
     }
 
-    /// The name of a cgroup that has no row as a whole: that of its row in another view.
+    /// The name of a cgroup that has no row as a whole: the name of its row in another view.
     pub(super) fn name_in_rows(&self, cgroup: CgroupId) -> Option<&Entity> {
         match self.cgroups.get(&cgroup)? {
             CgroupRow::Of(_) => None,
@@ -175,17 +175,17 @@ impl PathRows<'_> {
             Some(Entity::Container { id, pod })
         };
         let pod = || owner_check.pod(path).map(|uid| Entity::Pod(uid.into()));
-        let found = match view.by {
+        let entity = match view.by {
             By::Cgroup => Some(cgroup()),
             By::Pod => pod().or_else(container),
             By::Container | By::Process => container(),
         };
         let selected = view.below.as_ref();
         if selected.is_some_and(|prefix| !below(path, prefix)) {
-            return CgroupRow::Hidden(found.unwrap_or_else(cgroup));
+            return CgroupRow::Hidden(entity.unwrap_or_else(cgroup));
         }
         if view.by == By::Process {
-            return CgroupRow::OfItsProcesses(found.unwrap_or_else(cgroup));
+            return CgroupRow::OfItsProcesses(entity.unwrap_or_else(cgroup));
         }
         // A cgroup outside containers is the system's, unless its name has the id of a container.
         let refused = || {
@@ -193,7 +193,7 @@ impl PathRows<'_> {
                 .refused(path)
                 .map(|path| Entity::Cgroup(path.into()))
         };
-        CgroupRow::Of(found.or_else(refused).unwrap_or(Entity::System))
+        CgroupRow::Of(entity.or_else(refused).unwrap_or(Entity::System))
     }
 }
 

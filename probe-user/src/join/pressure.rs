@@ -15,37 +15,37 @@ use crate::{
     window::{Gained, Window},
 };
 
-/// What an entity lacks.
+/// Pressure, throttling, I/O and memory events of an entity.
 #[derive(Clone, Debug)]
 pub struct EntityPressure {
     /// Its counts, without a quota.
     pub counts: Gained<CgroupCounts>,
     /// The least quota of its cgroup and those above it, in CPUs.
     pub quota: Option<f64>,
-    /// Nanoseconds in the window for which a cgroup above it was throttled, added up over CPUs: of
-    /// the one with the most. None where no cgroup above has the CPU controller.
+    /// Nanoseconds in the window for which the most throttled cgroup above it was throttled, added
+    /// up over CPUs. None if no cgroup above has the CPU controller.
     pub throttled_above: Option<u64>,
 }
 
-/// What entities lack.
+/// Pressure, throttling, I/O and memory events of entities.
 #[derive(Clone, Debug)]
 pub struct PressureRows {
     /// By entity. The system has no entry: the kernel has no sum for it.
     pub entities: BTreeMap<Entity, EntityPressure>,
     /// The whole machine's pressure.
     pub machine: CgroupCounts,
-    /// The time in which all of this was added.
+    /// The time over which these values accumulated.
     pub length: Duration,
-    /// Only [`CgroupCounter::BESIDE_WAITS`] were read.
+    /// Whether only [`CgroupCounter::BESIDE_WAITS`] were read.
     pub beside_waits: bool,
 }
 
 /// The counts of an entity's cgroups in a window.
 #[derive(Default)]
 struct Sum {
-    /// What each cgroup has of its own, added up.
+    /// The sum of the counters that do not include inner cgroups.
     own: CgroupCounts,
-    /// The cgroups of the entity that are not within another one of it.
+    /// The counts of the cgroups of the entity that are not inside another of its cgroups.
     outer: Vec<CgroupCounts>,
     /// The least quota above them.
     quota_above: Option<f64>,
@@ -66,22 +66,22 @@ impl PressureRows {
             cgroups.filter_map(|(id, counts)| Some((path(id)?, entities.get(id), counts)))
         };
         let by_path: HashMap<&str, _> = with_paths()
-            .map(|(path, of, counts)| (path, (of, counts)))
+            .map(|(path, owner, counts)| (path, (owner, counts)))
             .collect();
         let mut sums: BTreeMap<&Entity, Sum> = BTreeMap::new();
-        // Entities with another one below them: hierarchical counts would appear in two rows.
+        // Entities with another entity below them: hierarchical counts would appear in two rows.
         let mut shared: HashSet<&Entity> = HashSet::new();
-        for (path, of, counts) in with_paths() {
-            let Some(of) = of else { continue };
-            let sum = sums.entry(&of.entity).or_default();
+        for (path, owner, counts) in with_paths() {
+            let Some(owner) = owner else { continue };
+            let sum = sums.entry(&owner.entity).or_default();
             // A cgroup without the controller has none.
             sum.own = sum.own.merged(&counts.filtered(CgroupCounter::is_own));
-            if of.is_outer {
+            if owner.is_outer {
                 sum.outer.push(counts.filtered(|counter| !counter.is_own()));
             }
             for (above, counts) in ancestors(path).filter_map(|above| by_path.get(above)) {
                 match above {
-                    Some(above) if above.entity == of.entity => {}
+                    Some(above) if above.entity == owner.entity => {}
                     _ => {
                         shared.extend(above.map(|above| &above.entity));
                         let quotas = [sum.quota_above, counts.quota].into_iter().flatten();

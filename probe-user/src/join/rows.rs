@@ -69,7 +69,7 @@ impl<T: Sum> Rows<T> {
                 list.push((entity.clone(), gained));
             }
         };
-        // Both are in the order of entities.
+        // `sums` and `before` are in the order of entities.
         let mut before = before.into_iter().flat_map(Self::iter).peekable();
         for (entity, delta) in sums {
             while let Some(passed) = before.next_if(|(known, _)| **known < entity) {

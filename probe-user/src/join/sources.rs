@@ -10,18 +10,18 @@ use crate::{
     window::Window,
 };
 
-/// What a source says about a window, before it has names.
+/// The data of a source in a window, not yet assigned to rows.
 pub(crate) trait SourceDelta {
-    /// What it says about the rows of the view.
+    /// The data by row of the view.
     type Rows;
 
-    /// Names it. `before`: the rows of the previous window.
+    /// Assigns the data to rows. `before`: the rows of the previous window.
     fn join(&self, window: &Window, naming: &Naming, before: Option<&Self::Rows>) -> Self::Rows;
 }
 
 macro_rules! rows {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// The rows, by source; None of a source that the session does not read.
+        /// The rows, by source; None for a source that the session does not read.
         #[derive(Debug, Default)]
         pub struct SourceRows {$(
             $(#[$doc])*
@@ -44,7 +44,7 @@ macro_rules! rows {
 
 for_each_source!(rows);
 
-/// Of a source that has no rows.
+/// The rows of a source that has none.
 #[derive(Debug)]
 pub(crate) struct NoRows;
 
@@ -52,7 +52,7 @@ pub(crate) struct NoRows;
 #[derive(Debug)]
 pub(crate) struct MonitoredBytes(pub(crate) BTreeMap<(Entity, u32), u64>);
 
-/// The traffic of devices is divided among owners.
+/// The traffic of devices has no rows: it becomes shares of owners.
 impl SourceDelta for DeviceDeltas {
     type Rows = NoRows;
 

@@ -75,7 +75,7 @@ fn cgroup(path: &str) -> Option<Entity> {
     Some(Entity::Cgroup(path.into()))
 }
 
-/// They are the machine's in every view.
+/// These owners belong to the machine in every view.
 #[test]
 fn owners_that_are_no_cgroups_have_rows_of_their_own() {
     let names = names(&[(1, "/"), (3, "/a")]);
@@ -84,21 +84,21 @@ fn owners_that_are_no_cgroups_have_rows_of_their_own() {
         below: Some("/a".to_owned()),
         ..View::default()
     };
-    let of = |view: &View, cgroup| shown(view, &names, cgroup, 0);
-    assert_eq!(of(&view, CgroupId::IDLE), Some(Entity::Idle));
-    assert_eq!(of(&view, OVERFLOW), Some(Entity::Overflow));
-    assert_eq!(of(&view, UNATTRIBUTED), Some(Entity::Unattributed));
-    assert_eq!(of(&view, CgroupId::ROOT), None);
+    let row = |view: &View, cgroup| shown(view, &names, cgroup, 0);
+    assert_eq!(row(&view, CgroupId::IDLE), Some(Entity::Idle));
+    assert_eq!(row(&view, OVERFLOW), Some(Entity::Overflow));
+    assert_eq!(row(&view, UNATTRIBUTED), Some(Entity::Unattributed));
+    assert_eq!(row(&view, CgroupId::ROOT), None);
     view.merged_idle = true;
-    assert_eq!(of(&view, CgroupId::ROOT), Some(Entity::SystemAndIdle));
-    assert_eq!(of(&view, CgroupId(3)), cgroup("/a"));
+    assert_eq!(row(&view, CgroupId::ROOT), Some(Entity::SystemAndIdle));
+    assert_eq!(row(&view, CgroupId(3)), cgroup("/a"));
     view.below = None;
     view.merged_idle = false;
-    assert_eq!(of(&view, CgroupId::ROOT), cgroup("/"));
+    assert_eq!(row(&view, CgroupId::ROOT), cgroup("/"));
 }
 
 #[test]
-fn below_is_a_cgroup_with_those_in_it() {
+fn below_selects_a_cgroup_and_its_descendants() {
     let names = names(&[(3, "/a"), (4, "/a/b"), (5, "/ab"), (6, "/c/a")]);
     let mut view = View {
         by: By::Cgroup,
@@ -127,7 +127,7 @@ fn below_is_a_cgroup_with_those_in_it() {
 }
 
 #[test]
-fn a_command_is_its_cgroup_with_those_below_or_its_process_tree() {
+fn a_command_includes_its_descendant_cgroups_or_its_process_tree() {
     let names = names(&[(3, "/a"), (6, "/run"), (7, "/run/child"), (8, "/runner")]);
     let command = |owner| {
         let name = "make".to_owned();
@@ -137,16 +137,16 @@ fn a_command_is_its_cgroup_with_those_below_or_its_process_tree() {
     let mut view = View {
         by: By::Cgroup,
         command: command(CgroupId(6)),
-        // In every view.
+        // The command is shown in every view.
         below: Some("/a".to_owned()),
         ..View::default()
     };
-    let of = |view: &View, id| shown(view, &names, CgroupId(id), 0);
-    assert_eq!([6, 7].map(|id| of(&view, id)), [make(), make()]);
-    assert_eq!([3, 8].map(|id| of(&view, id)), [cgroup("/a"), None]);
+    let row = |view: &View, id| shown(view, &names, CgroupId(id), 0);
+    assert_eq!([6, 7].map(|id| row(&view, id)), [make(), make()]);
+    assert_eq!([3, 8].map(|id| row(&view, id)), [cgroup("/a"), None]);
     view.command = command(CgroupId::COMMAND);
     assert_eq!(shown(&view, &names, CgroupId::COMMAND, 0), make());
-    assert_eq!([3, 6].map(|id| of(&view, id)), [cgroup("/a"), None]);
+    assert_eq!([3, 6].map(|id| row(&view, id)), [cgroup("/a"), None]);
 }
 
 #[test]
@@ -156,14 +156,14 @@ fn processes_have_their_names_and_those_that_ended_one_row() {
         by: By::Process,
         ..View::default()
     };
-    let of = |tgid| shown(&view, &names, CgroupId(3), tgid);
+    let row = |tgid| shown(&view, &names, CgroupId(3), tgid);
     let process = |tgid, name: Option<&str>| {
         let name = name.map(Into::into);
         Some(Entity::Process { tgid, name })
     };
-    assert_eq!(of(42), process(42, Some("make")));
-    assert_eq!(of(43), process(43, None));
-    assert_eq!(of(ENDED), Some(Entity::EndedProcesses));
+    assert_eq!(row(42), process(42, Some("make")));
+    assert_eq!(row(43), process(43, None));
+    assert_eq!(row(ENDED), Some(Entity::EndedProcesses));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn containers_have_their_pod_and_pods_have_their_containers() {
         (6, "/system.slice"),
     ];
     let names = names(&paths);
-    let of = |by| {
+    let rows = |by| {
         let view = View {
             by,
             ..View::default()
@@ -190,7 +190,7 @@ fn containers_have_their_pod_and_pods_have_their_containers() {
     };
     let alone = || container(&ID.replace('0', "f"), None);
     assert_eq!(
-        of(By::Container),
+        rows(By::Container),
         [
             container(ID, Some(uid)),
             Entity::System,
@@ -199,12 +199,12 @@ fn containers_have_their_pod_and_pods_have_their_containers() {
         ]
     );
     let pod = || Entity::Pod(uid.into());
-    assert_eq!(of(By::Pod), [pod(), pod(), alone(), Entity::System]);
+    assert_eq!(rows(By::Pod), [pod(), pod(), alone(), Entity::System]);
 }
 
 /// Samples are rolled up like counts, and their totals continue.
 #[test]
-fn samples_are_rolled_up_and_go_on() {
+fn samples_are_rolled_up_and_continue() {
     let names = names(&[(3, "/a"), (4, "/a/b"), (5, "/c")]);
     let view = View {
         by: By::Container,
@@ -242,7 +242,7 @@ fn samples_are_rolled_up_and_go_on() {
 
 /// The names of the previous window are not reused after a change.
 #[test]
-fn a_new_name_and_a_new_view_are_seen() {
+fn a_new_name_or_view_changes_the_rows() {
     let window = |names: &Arc<Names>| {
         let rows = [1, 3].map(|id| {
             let cgroup = CgroupId(id);
@@ -290,7 +290,7 @@ fn a_new_name_and_a_new_view_are_seen() {
 
 /// The idle row keeps its total over a window without idle time; an ended container loses its row.
 #[test]
-fn an_open_span_keeps_its_total() {
+fn idle_keeps_its_total_and_an_ended_container_loses_its_row() {
     let path = format!("/docker/{ID}");
     let naming = View::default().naming(&names(&[(1, "/"), (7, path.as_str())]));
     let owner = |cgroup| Owner { cgroup, tgid: 0 };
@@ -298,8 +298,8 @@ fn an_open_span_keeps_its_total() {
     row.counts[0] = 5;
     let usage = |owners: &[CgroupId]| -> BTreeMap<Owner, Usage> {
         let owners = owners.iter();
-        let of = |id: &CgroupId| (owner(*id), vec![Some(GroupCounts::of(&row)), None]);
-        owners.map(of).collect()
+        let counts = |id: &CgroupId| (owner(*id), vec![Some(GroupCounts::of(&row)), None]);
+        owners.map(counts).collect()
     };
     let start = Duration::from_secs(1);
     let entity = |owner| naming.entity(owner);

@@ -37,10 +37,10 @@ pub struct EntityWaits {
     pub behind: BTreeMap<WaitedFor, u64>,
     /// Nanoseconds of all waits in the window.
     pub waited: u64,
-    /// Those behind other entities.
+    /// Nanoseconds of the waits behind other entities.
     pub waited_for_others: u64,
-    /// Whether a CPU quota throttled its cgroup, or one above it, in the window. Waits contain that
-    /// time.
+    /// Whether a CPU quota throttled its cgroup, or one above it, in the window. Waits include the
+    /// throttled time.
     pub throttled: bool,
     /// The waits by their lengths.
     pub lengths: Gained<WaitTimes>,
@@ -70,7 +70,7 @@ pub struct MostWaitedFor {
     /// `CLOCK_MONOTONIC` at the start of the first window.
     pub since: Duration,
     /// Recent nanoseconds by what ran, the longest first. Each window multiplies the earlier ones
-    /// by [`Self::KEPT`].
+    /// by [`Self::DECAY`].
     recent: Vec<(WaitedFor, f64)>,
 }
 
@@ -90,12 +90,12 @@ impl MostWaitedFor {
     pub const NAMED: usize = 3;
 
     /// Decay of recent waits: ten windows halve them.
-    const KEPT: f64 = 0.93;
+    const DECAY: f64 = 0.93;
 
     /// The smallest recent wait that is kept, relative to the longest.
     const LEAST: f64 = 0.001;
 
-    /// The most recent waits that are kept.
+    /// The largest number of recent waits that are kept.
     const RECENT: usize = 16;
 
     /// An entity replaces a named one if its recent waits are longer by this factor.
@@ -111,7 +111,7 @@ impl MostWaitedFor {
         let stays = |who: &WaitedFor| behind.contains_key(who) || exists(who);
         let mut recent: BTreeMap<&WaitedFor, f64> = { self.recent.iter() }
             .filter(|(who, _)| stays(who))
-            .map(|(who, wait)| (who, wait * Self::KEPT))
+            .map(|(who, wait)| (who, wait * Self::DECAY))
             .collect();
         for (who, nanos) in behind {
             *recent.entry(who).or_default() += float(*nanos);
@@ -120,7 +120,7 @@ impl MostWaitedFor {
         let mut recent: Vec<_> = { recent.into_iter() }
             .filter(|(_, wait)| *wait >= Self::LEAST * longest)
             .collect();
-        // Of equal ones, the first by name.
+        // The sort is stable: equal waits stay in the order of names.
         recent.sort_by(|a, b| b.1.total_cmp(&a.1));
         recent.truncate(Self::RECENT);
         let recent = recent.into_iter().map(|(who, wait)| (who.clone(), wait));
@@ -195,7 +195,7 @@ impl WaitRows {
                 row.lengths.delta = row.lengths.delta.plus(&lengths);
             }
         }
-        // There are many more pairs than owners.
+        // Names what ran once: there are many more pairs than owners.
         let mut ran: HashMap<CgroupId, WaitedFor> = HashMap::new();
         let owner = |(pair, _): &(WaitPair, u64)| (pair.waiting, pair.tgid);
         for pairs in delta.pairs.chunk_by(|a, b| owner(a) == owner(b)) {
@@ -263,7 +263,7 @@ impl EntityWaits {
         *sum = sum.saturating_add(others);
     }
 
-    /// Adds the totals of the windows before one that begins at `start`.
+    /// Continues the totals of earlier windows. `start`: the start of this window.
     fn continue_from(
         &mut self,
         before: Option<&Self>,

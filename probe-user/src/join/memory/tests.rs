@@ -48,7 +48,7 @@ fn reading(used: &[u64]) -> MemoryReading {
 }
 
 #[test]
-fn an_inner_cgroup_is_in_the_outer_one() {
+fn an_inner_cgroup_is_not_added_to_the_outer_one() {
     let (a, b) = (format!("{POD}/{}", id('a')), format!("{POD}/{}", id('b')));
     let paths = [
         POD.to_owned(),
@@ -70,9 +70,9 @@ fn an_inner_cgroup_is_in_the_outer_one() {
     assert_eq!(used_by(By::Cgroup, &used).len(), 5);
     // A pod without a known cgroup of its own has the sum of its containers.
     let naming = naming(By::Pod, &paths);
-    let mut without = reading(&used);
-    without.held.remove(0);
-    let found: Vec<_> = by_entity(&without, &naming).into_values().collect();
+    let mut without_pod = reading(&used);
+    without_pod.held.remove(0);
+    let found: Vec<_> = by_entity(&without_pod, &naming).into_values().collect();
     assert_eq!(
         (found[0].used, found[0].peak, found[0].limit),
         (90, None, Some(2000))
@@ -82,7 +82,7 @@ fn an_inner_cgroup_is_in_the_outer_one() {
 /// In every view the command has the memory of its processes, or of its cgroup if the memory
 /// controller counts it.
 #[test]
-fn a_command_holds_what_its_processes_do() {
+fn a_command_holds_the_memory_of_its_processes() {
     let mut view = View {
         command: Some(CommandOwner {
             name: "make".to_owned(),
@@ -134,7 +134,7 @@ proptest! {
     /// The peak is at least every observed value, at most the kernel's maximum, and exact if the
     /// kernel's maximum rose in the session.
     #[test]
-    fn a_peak_is_the_most_of_the_session(history in history()) {
+    fn a_peak_is_the_maximum_of_the_session(history in history()) {
         let paths = [format!("/{}", id('c'))];
         let naming = naming(By::Container, &paths);
         let at = |(used, peak): (u64, u64)| {
@@ -174,23 +174,23 @@ proptest! {
 
 /// The peak of a container that was created in the window is known, also between its ends.
 #[test]
-fn a_new_owner_has_the_peak_of_its_life() {
+fn a_new_owner_has_its_peak_since_creation() {
     let now = MemoryUse {
         used: 10,
         peak: Some(900),
         ..MemoryUse::default()
     };
     let [start, end] = [3, 4].map(Duration::from_secs);
-    let came = MemoryPeak::from_window(None, now, start, end);
+    let created = MemoryPeak::from_window(None, now, start, end);
     assert_eq!(
-        came,
+        created,
         MemoryPeak {
             bytes: 900,
             at: end
         }
     );
-    let was_there = MemoryPeak::from_window(Some(&now), now, start, end);
-    assert_eq!(was_there, MemoryPeak { bytes: 10, at: end });
+    let existing = MemoryPeak::from_window(Some(&now), now, start, end);
+    assert_eq!(existing, MemoryPeak { bytes: 10, at: end });
     // A process has no row until it runs: its maximum is from before the window.
     let aged = |seconds| MemoryUse {
         age: Some(Duration::from_secs(seconds)),

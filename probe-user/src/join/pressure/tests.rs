@@ -59,7 +59,7 @@ fn counts(throttled: u64, pressure: u64, quota: Option<f64>) -> CgroupCounts {
 }
 
 #[test]
-fn an_inner_cgroup_is_in_the_outer_one_and_quotas_above_are_named() {
+fn hierarchical_counts_are_of_the_outer_cgroup_and_quotas_also_of_those_above() {
     let (a, b) = (container('a'), container('b'));
     let init = format!("{a}/init");
     let cgroups = [
@@ -74,7 +74,7 @@ fn an_inner_cgroup_is_in_the_outer_one_and_quotas_above_are_named() {
     assert_eq!(rows.entities.len(), 2, "{:?}", rows.entities.keys());
     let a = &rows.entities[&entity('a')];
     let delta = &a.counts.delta;
-    // Bandwidth is controlled in each cgroup, and all else includes the cgroups below.
+    // Throttling is counted in each cgroup by itself; the other counters include the cgroups below.
     let values = [Throttled, CpuSome, OomKills].map(|counter| delta.get(counter));
     assert_eq!(values, [Some(8), Some(50), Some(9)]);
     assert_eq!((a.throttled_above, a.quota), (Some(70), Some(1.5)));
@@ -102,7 +102,7 @@ fn pressure_of_two_cgroups_has_no_sum() {
 
 /// Rows of cgroups within each other do not have the same events twice.
 #[test]
-fn what_includes_other_rows_is_not_shown() {
+fn counts_that_include_other_rows_are_not_shown() {
     let with_kills = |kills| counts(1, 50, None).with(OomKills, Some(kills));
     let cgroups = [("/a", with_kills(9)), ("/a/b", with_kills(8))];
     let rows = rows(By::Cgroup, &cgroups, None);
@@ -114,9 +114,9 @@ fn what_includes_other_rows_is_not_shown() {
     assert_eq!(values("/a/b"), [Some(1), Some(50), Some(8)]);
 }
 
-/// A window in which nothing is known makes the total unknown, and no smaller one.
+/// After a window without values the total is unknown, rather than too small.
 #[test]
-fn totals_go_on_as_long_as_they_are_known() {
+fn totals_continue_while_they_are_known() {
     let a = container('a');
     let first = rows(By::Container, &[(&a, counts(7, 50, None))], None);
     let second = rows(

@@ -78,9 +78,9 @@ fn owners_become_rows_on_both_sides() {
     assert_eq!((rows.entities.len(), rows.unplaced), (3, 64));
 }
 
-/// What is merged as others may be its own waits, or behind nobody.
+/// Waits merged as `Others` may be behind the entity itself, or behind nobody.
 #[test]
-fn sums_are_of_all_waits_also_where_most_are_merged() {
+fn sums_include_merged_waits() {
     let view = View {
         by: By::Container,
         waited_for: 1,
@@ -96,7 +96,7 @@ fn sums_are_of_all_waits_also_where_most_are_merged() {
 }
 
 #[test]
-fn a_process_waits_for_containers_and_cgroups_as_do_hidden_rows() {
+fn processes_and_hidden_rows_are_named_by_container_or_cgroup() {
     let by_process = rows(By::Process, None);
     let process = Entity::Process {
         tgid: 42,
@@ -110,7 +110,8 @@ fn a_process_waits_for_containers_and_cgroups_as_do_hidden_rows() {
     let parts: Vec<_> = hidden.entities.values().collect();
     assert_eq!(parts.len(), 2);
     assert_eq!(parts[0].behind[&cgroup("/init.scope")], 8);
-    // By cgroup, where nobody checks who made it, no path is taken for a container.
+    // In a view by cgroup, which does not check who created a cgroup, no path is taken for a
+    // container.
     let outside = rows(By::Cgroup, Some("/init.scope"));
     assert!(
         outside
@@ -126,8 +127,8 @@ fn a_process_waits_for_containers_and_cgroups_as_do_hidden_rows() {
     );
 }
 
-/// Cgroups by number: of two containers of one pod, a container of another, one without a pod, a
-/// unit, and one without a name.
+/// Cgroups by number: two containers of one pod, a container of another pod, a container without a
+/// pod, a unit, and a cgroup without a name.
 fn cgroup(number: u8) -> (CgroupId, Option<String>) {
     let of_pod = |pod: u8, container: char| {
         let (pod, id) = (pod.to_string().repeat(32), container.to_string().repeat(64));
@@ -146,8 +147,7 @@ fn cgroup(number: u8) -> (CgroupId, Option<String>) {
 }
 
 proptest! {
-    /// Whatever rows are, and however many names they show: each nanosecond is in one row, behind
-    /// one other.
+    /// In every view, and with any number of names, each nanosecond is in one row, behind one name.
     #[test]
     fn waits_are_conserved_in_every_view(
         pairs in prop::collection::vec((0..6_u8, 1..4_u32, 0..9_u8, 0..(1_u64 << 40)), 0..40),
@@ -180,10 +180,10 @@ proptest! {
             let window = window::tests::empty();
             let all = WaitRows::from_delta(&delta, &window, &view.naming(&names), None);
             prop_assert!(all.entities.len() <= rows, "{:?}", all.entities.keys());
-            let sum = |of: fn(&EntityWaits) -> u64| all.entities.values().map(of).sum::<u64>();
-            let truth: u64 = delta.pairs.iter().map(|(_, nanos)| nanos).sum();
-            prop_assert_eq!(sum(|row| row.behind.values().sum()), truth, "{:?}", by);
-            prop_assert_eq!(sum(|row| row.waited), truth, "{:?}", by);
+            let sum = |part: fn(&EntityWaits) -> u64| all.entities.values().map(part).sum::<u64>();
+            let expected: u64 = delta.pairs.iter().map(|(_, nanos)| nanos).sum();
+            prop_assert_eq!(sum(|row| row.behind.values().sum()), expected, "{:?}", by);
+            prop_assert_eq!(sum(|row| row.waited), expected, "{:?}", by);
             prop_assert!(all.entities.values().all(|row| row.waited_for_others <= row.waited));
         }
     }
@@ -191,7 +191,7 @@ proptest! {
 
 /// Totals only grow while a name lasts, and all of them add up to the waits.
 #[test]
-fn those_waited_for_most_are_named() {
+fn the_longest_waits_are_named() {
     let named = |most: &MostWaitedFor| {
         let named = most.named.iter();
         let totals = named.map(|it| match &it.behind {
@@ -215,13 +215,13 @@ fn those_waited_for_most_are_named() {
     );
     assert_eq!(named(&most), [(1, 50), (2, 40), (3, 30)].into());
     assert_eq!(most.others, 20);
-    // A little more than the smallest: it keeps its name.
+    // The recent waits of 4 are less than twice those of 3, which keeps its name.
     most = most.after_window(&window(&[(1, 50), (2, 40), (4, 35)]), second(2), &all);
     assert_eq!(named(&most), [(1, 100), (2, 80), (3, 30)].into());
     assert_eq!(most.others, 55);
     most = most.after_window(&window(&[(5, 1000)]), second(3), &all);
     assert_eq!(named(&most), [(1, 100), (2, 80), (5, 1000)].into());
-    // A name that returns starts at 0.
+    // The total of a name that returns starts at 0.
     most = most.after_window(&window(&[(3, 5000)]), second(4), &all);
     let of_third = most.named.iter().find(|it| it.total == 5000).unwrap();
     assert_eq!((of_third.since, most.others), (second(4), 55));
@@ -230,7 +230,8 @@ fn those_waited_for_most_are_named() {
         most = most.after_window(&window(&[(100 + at, 1)]), second(5 + at), &all);
     }
     assert!(most.recent.len() < 110, "{}", most.recent.len());
-    // One that ended keeps its name in its last window, although no other takes it.
+    // An entity that ended keeps its name in its last window, and then loses it even if no other
+    // takes its place.
     let is_first = |who: &WaitedFor| *who == WaitedFor::Entity(Entity::Unnamed(1));
     let mut most = MostWaitedFor::default();
     most = most.after_window(&window(&[(1, 50), (2, 40)]), second(1), &is_first);
@@ -240,9 +241,9 @@ fn those_waited_for_most_are_named() {
     assert_eq!(most.recent.len(), 1);
 }
 
-/// By the quota of a cgroup above it too.
+/// The quota of a cgroup above throttles too.
 #[test]
-fn throttling_is_that_of_the_cgroup_and_those_above() {
+fn a_cgroup_is_throttled_by_its_quota_or_one_above() {
     let container = |digit: &str| format!("/pods/{}", digit.repeat(64));
     let names = Names {
         cgroups: [
@@ -253,7 +254,7 @@ fn throttling_is_that_of_the_cgroup_and_those_above() {
         .into(),
         ..Names::default()
     };
-    let of = |id: u64, nanos: u64| {
+    let throttled_ids = |id: u64, nanos: u64| {
         let mut window = window::tests::empty();
         window.sources.pressure = Some(PressureDelta {
             beside_waits: false,
@@ -268,7 +269,7 @@ fn throttling_is_that_of_the_cgroup_and_those_above() {
         let ids = throttled(&window, &View::default().naming(&naming_names));
         ids.into_iter().map(|id| id.0).collect::<Vec<_>>()
     };
-    assert_eq!(of(6, 1), [6, 7]);
-    assert_eq!(of(7, 1), [7]);
-    assert_eq!(of(6, 0), [0_u64; 0]);
+    assert_eq!(throttled_ids(6, 1), [6, 7]);
+    assert_eq!(throttled_ids(7, 1), [7]);
+    assert_eq!(throttled_ids(6, 0), [0_u64; 0]);
 }
