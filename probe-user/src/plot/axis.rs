@@ -39,7 +39,8 @@ impl Axis {
         Self::linear(ends, labels.collect())
     }
 
-    /// A logarithmic axis, a factor `beyond` wider than the values, with labels at powers of ten.
+    /// A logarithmic axis with labels at powers of ten. Each end is a factor of `beyond` outside
+    /// the values.
     pub(crate) fn powers_of_ten(values: impl Iterator<Item = f64>, beyond: f64) -> Self {
         let (low, high) = extent(values.filter(|it| *it > 0.0 && it.is_finite()));
         let ends = match low.is_finite() {
@@ -75,7 +76,7 @@ impl Axis {
     }
 
     /// The cell of a value on a terminal, from 0 at the low end to `last` at the high end. Values
-    /// beyond an end are in its cell.
+    /// beyond an end are in the cell of that end.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -24,11 +24,11 @@ pub(crate) enum Look {
     Line,
     /// Joined by a line of dashes.
     Dashes,
-    /// Each by itself, one of thousands.
+    /// Separate small points, for thousands of values.
     Points,
-    /// Each by itself, one of a few.
+    /// Separate larger points, for a few values.
     Marks,
-    /// Each by itself, and joined by a thin line.
+    /// Separate points, joined by a thin line.
     Means,
 }
 
