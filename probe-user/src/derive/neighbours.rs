@@ -4,9 +4,9 @@
 //! A container suffers if it is two standard deviations worse than in its own calm windows, in
 //! three of the last five windows:
 //!
-//! - at the memory: its instructions per cycle are low while its socket is under pressure: its
-//!   memory traffic is above 80% of the peak. Windows without pressure are calm. Suspects own most
-//!   of that traffic. They are a hint, not a proof: their shares are not validated here.
+//! - at the memory: its instructions per cycle are low while its socket is under pressure (memory
+//!   traffic above 80% of the peak). Windows without pressure are calm. Suspects own most of that
+//!   traffic. They are a hint, not a proof: their shares are not validated here.
 //! - on the CPUs: the part of its time that it waits behind others is high. Other windows are calm.
 //!   Suspects ran while it waited. Windows in which a quota throttled it are not judged.
 
@@ -169,7 +169,7 @@ fn add_verdicts(report: &mut Report, verdicts: [(VerdictMetric, &BTreeMap<Entity
     if judged.is_empty() {
         return;
     }
-    let mut of_rows = Vec::new();
+    let mut added = Vec::new();
     for group in report
         .groups()
         .filter(|group| group.section == ReportSection::Rows)
@@ -180,7 +180,7 @@ fn add_verdicts(report: &mut Report, verdicts: [(VerdictMetric, &BTreeMap<Entity
         for (metric, judged) in &judged {
             if let Some(suffers) = judged.get(entity) {
                 let value = Estimate::exact(f64::from(u8::from(*suffers)));
-                of_rows.push(Series {
+                added.push(Series {
                     subject: group.series[0].subject,
                     metric: *metric,
                     // Index 0 has no attributes.
@@ -191,5 +191,5 @@ fn add_verdicts(report: &mut Report, verdicts: [(VerdictMetric, &BTreeMap<Entity
             }
         }
     }
-    report.add_to_rows(of_rows.into_iter());
+    report.add_to_rows(added.into_iter());
 }

@@ -94,9 +94,9 @@ pub enum FindingKind {
         /// Whether they include throttling by a CPU quota.
         throttled: bool,
     },
-    /// Waits whose time is behind nobody.
+    /// Waits that did not fit the kernel's map: their time is behind nobody.
     UnplacedWaits,
-    /// Waits whose length is in no percentile.
+    /// Waits whose lengths did not fit the kernel's map: they are in no percentile.
     UnplacedLengths,
     /// Writes of devices that bypass the cache.
     InboundWrites,
@@ -284,7 +284,7 @@ impl Report {
         &self.metrics[series.metric as usize]
     }
 
-    /// Whether tables show metrics in place of this count of an event ([`Self::rates_only`]).
+    /// Whether tables show metrics in place of this count of an event ([`Report::rates_only`]).
     #[must_use]
     pub fn is_behind_rates(&self, metric: &MetricInfo) -> bool {
         self.rates_only && matches!(metric.counting, CounterSource::Event(_))

@@ -14,8 +14,8 @@ struct SelectedRow {
 }
 
 impl Report {
-    /// Leaves out all rows but those of the selection, with their shares, and sorts them. The
-    /// machine's and the sockets' own values stay.
+    /// Keeps only the selected rows, with their shares, and sorts them. The machine's and the
+    /// sockets' own values stay.
     pub(super) fn select_rows(&mut self, selection: &RowSelection) {
         if *selection == RowSelection::default() {
             return;

@@ -53,7 +53,7 @@ pub enum Subject {
 /// The description of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricInfo {
-    /// Its name, unique among those of its kind of subject.
+    /// Its name, unique among the metrics of one kind of subject.
     pub name: String,
     /// Help text of one line.
     pub help: String,
@@ -88,7 +88,7 @@ pub enum CounterSource {
     /// Every occurrence; also the value for metrics other than counters.
     #[default]
     All,
-    /// An event, whose name may be any text of the user. The factor converts a count to its unit.
+    /// An event, which the user may have given any name. The factor converts a count to its unit.
     Event(f64),
     /// Samples. Each represents several occurrences.
     Samples,

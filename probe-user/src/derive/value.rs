@@ -108,7 +108,7 @@ pub struct Histogram {
 /// Occurrences by powers of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PowerBuckets {
-    /// The first bucket, which has all smaller values, ends at two to the power of this.
+    /// The first bucket ends at two to this power, and has all smaller values.
     pub first: i32,
     /// Each further bucket ends at twice the end of the one before; the last has all larger values.
     pub counts: Vec<u64>,

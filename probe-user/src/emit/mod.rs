@@ -108,7 +108,7 @@ impl<W: Write> Emitter<W> {
         &mut self.out
     }
 
-    /// Sets the screen of the next tables. The default is that of a file or a pipe.
+    /// Sets the screen of the next tables. The default is the screen of a file or a pipe.
     pub fn set_screen(&mut self, screen: Screen) {
         self.options.screen = screen;
     }

@@ -120,7 +120,7 @@ mod tests {
             place(Some("spin"), "/bin/a", 9),
         );
         assert_eq!(spot(&key(5, 1), &a), spot(&key(9, 2), &b));
-        // Without a function each address of a file is a hotspot, the same in all processes.
+        // Without a function, each address of a file is one hotspot for all processes.
         let (c, d) = (place(None, "/bin/a", 5), place(None, "/bin/a", 9));
         assert_eq!(spot(&key(5, 1), &c), spot(&key(1005, 2), &c));
         assert_ne!(spot(&key(5, 1), &c), spot(&key(5, 1), &d));

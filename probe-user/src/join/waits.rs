@@ -195,7 +195,7 @@ impl WaitRows {
                 row.lengths.delta = row.lengths.delta.plus(&lengths);
             }
         }
-        // Names what ran once: there are many more pairs than owners.
+        // Caches the names of what ran, since there are many more pairs than owners.
         let mut ran: HashMap<CgroupId, WaitedFor> = HashMap::new();
         let owner = |(pair, _): &(WaitPair, u64)| (pair.waiting, pair.tgid);
         for pairs in delta.pairs.chunk_by(|a, b| owner(a) == owner(b)) {

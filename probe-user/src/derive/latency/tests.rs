@@ -4,7 +4,7 @@ use probe_common::spe::SpeRow;
 
 use super::*;
 
-/// Knuth's generator (MMIX), so that every run draws the same.
+/// Knuth's generator (MMIX), so that every run draws the same numbers.
 struct Draw(u64);
 
 impl Draw {

@@ -54,11 +54,9 @@ impl CpuNeighbours {
             if !is_long {
                 history.add_calm(value);
             }
-            let of_container = history.judge(is_long, usual);
-            judgement
-                .judged
-                .insert(entity.clone(), of_container.suffers);
-            if of_container.suffers {
+            let outcome = history.judge(is_long, usual);
+            judgement.judged.insert(entity.clone(), outcome.suffers);
+            if outcome.suffers {
                 let parts = row
                     .behind
                     .iter()
@@ -72,8 +70,8 @@ impl CpuNeighbours {
                     suspects: suspects(parts, &entity),
                     evidence: NeighbourEvidence::Cpu,
                     value,
-                    usual: of_container.usual,
-                    begins: of_container.begins,
+                    usual: outcome.usual,
+                    begins: outcome.begins,
                     victim: entity,
                 });
             }

@@ -97,18 +97,16 @@ impl MemoryNeighbours {
             };
             let (mean, _) = usual;
             let is_low = ipc < mean - deviation(usual, LEAST_DROP * mean);
-            let of_container = history.judge(is_low && !is_calm, usual);
-            judgement
-                .judged
-                .insert(entity.clone(), of_container.suffers);
-            if of_container.suffers {
+            let outcome = history.judge(is_low && !is_calm, usual);
+            judgement.judged.insert(entity.clone(), outcome.suffers);
+            if outcome.suffers {
                 let owners = sockets[&socket].by_owner.iter();
                 judgement.verdicts.push(NeighbourVerdict {
                     suspects: suspects(owners.map(|(owner, moved)| (owner, *moved)), &entity),
                     evidence: NeighbourEvidence::Memory { socket, pressure },
                     value: ipc,
-                    usual: of_container.usual,
-                    begins: of_container.begins,
+                    usual: outcome.usual,
+                    begins: outcome.begins,
                     victim: entity,
                 });
             }
@@ -216,13 +214,13 @@ pub(super) fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
             suspects.map(move |(entity, moved)| ((socket, entity), *moved))
         })
         .collect();
-    let mut of_shares = Vec::new();
+    let mut added = Vec::new();
     for ((socket, entity), moved) in suspects {
         let attributes = report.add_attributes(Attributes {
             socket: Some(socket),
             ..Attributes::default()
         });
-        of_shares.push(Series {
+        added.push(Series {
             subject: report.subject(Subject::Entity(entity.clone())),
             metric,
             attributes,
@@ -230,5 +228,5 @@ pub(super) fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
             total: None,
         });
     }
-    report.add_to_shares(of_shares);
+    report.add_to_shares(added);
 }

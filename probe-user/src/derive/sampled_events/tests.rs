@@ -61,7 +61,7 @@ fn an_event_without_a_sample_has_an_upper_end_or_a_reason() {
     assert_eq!(none(None, 7, [9, 9], nobody), Ok((0.0, 7.0)));
     // On the PMU for half of the time.
     assert_eq!(none(None, 7, [10, 5], nobody), Ok((0.0, 14.0)));
-    // One event in four is in the sample of 10; the others are in that of 30.
+    // One event in four is in the sample of 10; the others are in the sample of 30.
     assert_eq!(none(None, 7, [9, 9], [few, few]), Ok((0.0, 25.0 * one)));
     // The period has changed since.
     assert_eq!(

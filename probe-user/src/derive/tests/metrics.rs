@@ -45,7 +45,7 @@ fn core(group: usize, at: usize) -> CountSource {
 /// The errors of the events of a group cancel: their ratio holds for the time in which both ran. A
 /// ratio with the enabled time, which is exact, has the error of the unobserved part.
 #[test]
-fn a_ratio_within_a_group_has_no_error_and_one_with_the_enabled_time_has() {
+fn a_ratio_within_a_group_has_no_error_unlike_one_with_the_enabled_time() {
     let plan = with_metric(
         plan(2, 0),
         "ipc",

@@ -94,8 +94,8 @@ fn a_total_has_its_counts_its_times_and_its_start() {
     let plan = plan(1, 0);
     let second = 1000 * MS;
     let at = |seconds, rows: &[(u64, u64)]| {
-        let rows = rows.iter().map(|(id, turns)| {
-            let row = usage([100 * turns, 0], turns * second, turns * second / 2);
+        let rows = rows.iter().map(|(id, windows)| {
+            let row = usage([100 * windows, 0], windows * second, windows * second / 2);
             (key(*id, 0, 0), row)
         });
         let mut snapshot = snapshot(rows);
@@ -180,18 +180,24 @@ fn uncore_totals_are_the_sums_of_what_could_be_read() {
         at(4, [Some(15), None]),
     ];
     let reports = reports(&plan, &snapshots);
-    let of = |report: &Report, subject: Subject| {
+    let total_parts = |report: &Report, subject: Subject| {
         let total = total_of(report, &subject, "bytes").unwrap();
         let time = total.time.unwrap();
         (total.raw, total.estimate.value, time.enabled, time.running)
     };
     let last = &reports[2];
     assert_eq!(
-        of(last, Subject::Socket(0)),
+        total_parts(last, Subject::Socket(0)),
         (15, 30.0 * 64.0, 3_000, 1_500)
     );
-    assert_eq!(of(last, Subject::Socket(1)), (4, 8.0 * 64.0, 1_000, 500));
-    assert_eq!(of(last, Subject::Machine), (19, 38.0 * 64.0, 4_000, 2_000));
+    assert_eq!(
+        total_parts(last, Subject::Socket(1)),
+        (4, 8.0 * 64.0, 1_000, 500)
+    );
+    assert_eq!(
+        total_parts(last, Subject::Machine),
+        (19, 38.0 * 64.0, 4_000, 2_000)
+    );
     let series = last.find_series(&Subject::Machine, "bytes").next().unwrap();
     assert_eq!(series.estimate(), None, "a part is not the whole");
     // Groups of uncore events come after those of cores.

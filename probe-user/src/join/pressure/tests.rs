@@ -59,7 +59,7 @@ fn counts(throttled: u64, pressure: u64, quota: Option<f64>) -> CgroupCounts {
 }
 
 #[test]
-fn hierarchical_counts_are_of_the_outer_cgroup_and_quotas_also_of_those_above() {
+fn the_outer_cgroup_includes_the_inner_one_and_quotas_above_apply() {
     let (a, b) = (container('a'), container('b'));
     let init = format!("{a}/init");
     let cgroups = [

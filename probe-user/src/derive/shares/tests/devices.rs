@@ -55,7 +55,7 @@ fn plan_and_window(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (P
     (plan, window)
 }
 
-fn why(plan: &Plan, window: &Window, view: &View) -> NoShare {
+fn no_share_reason(plan: &Plan, window: &Window, view: &View) -> NoShare {
     share::of_window(plan, window, &view.naming(&window.names))[0]
         .shares
         .clone()
@@ -115,9 +115,15 @@ fn traffic_of_a_block_device_is_shared_by_bytes() {
         by: crate::join::By::Process,
         ..View::default()
     };
-    assert_eq!(why(&plan, &window, &processes), NoShare::NotOfProcesses);
+    assert_eq!(
+        no_share_reason(&plan, &window, &processes),
+        NoShare::NotOfProcesses
+    );
     window.sources.devices = Some(DeviceDeltas::default());
-    assert_eq!(why(&plan, &window, &View::default()), NoShare::NoBytes);
+    assert_eq!(
+        no_share_reason(&plan, &window, &View::default()),
+        NoShare::NoBytes
+    );
     // Another device behind the same count has unknown bytes.
     let mixed = ssd()
         .into_iter()
@@ -125,7 +131,7 @@ fn traffic_of_a_block_device_is_shared_by_bytes() {
         .collect();
     let (plan, window) = plan_and_window("pcie_read_bandwidth", mixed, deltas);
     assert_eq!(
-        why(&plan, &window, &View::default()),
+        no_share_reason(&plan, &window, &View::default()),
         NoShare::SeveralDevices
     );
 }
@@ -169,7 +175,7 @@ fn all_traffic_of_a_device_belongs_to_its_only_holder() {
 
     let reason = |deltas: DeviceDeltas| {
         let (plan, window) = window_for(deltas);
-        why(&plan, &window, &View::default())
+        no_share_reason(&plan, &window, &View::default())
     };
     assert_eq!(reason(DeviceDeltas::default()), NoShare::NoOwner);
     assert_eq!(reason(held(&[7, 8])), NoShare::SeveralOwners);
@@ -201,7 +207,7 @@ fn all_traffic_of_a_device_belongs_to_its_only_holder() {
         .collect();
     let (plan, window) = plan_and_window(metric, two, held(&[7]));
     assert_eq!(
-        why(&plan, &window, &View::default()),
+        no_share_reason(&plan, &window, &View::default()),
         NoShare::SeveralDevices
     );
     // The traffic belongs to a pod if both holders are its containers.
@@ -230,7 +236,7 @@ fn all_traffic_of_a_device_belongs_to_its_only_holder() {
             .is_ok()
     );
     assert_eq!(
-        why(&plan, &window, &View::default()),
+        no_share_reason(&plan, &window, &View::default()),
         NoShare::SeveralOwners
     );
 }
@@ -239,5 +245,8 @@ fn all_traffic_of_a_device_belongs_to_its_only_holder() {
 fn a_count_without_a_known_device_has_no_shares() {
     let (plan, window) =
         plan_and_window("pcie_read_bandwidth", Vec::new(), DeviceDeltas::default());
-    assert_eq!(why(&plan, &window, &View::default()), NoShare::NoDevice);
+    assert_eq!(
+        no_share_reason(&plan, &window, &View::default()),
+        NoShare::NoDevice
+    );
 }

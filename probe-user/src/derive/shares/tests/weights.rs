@@ -3,7 +3,7 @@
 use super::*;
 use crate::catalogue::MemoryTraffic;
 
-fn on(tree: &str, chip: &str, sockets: u32, metric: &str) -> Plan {
+fn plan_with_sockets(tree: &str, chip: &str, sockets: u32, metric: &str) -> Plan {
     let machine = Hardware {
         sockets: Some(sockets),
         ..Hardware::of_chip(Chip::named(chip).unwrap())
@@ -12,7 +12,7 @@ fn on(tree: &str, chip: &str, sockets: u32, metric: &str) -> Plan {
 }
 
 fn spr(sockets: u32, metric: &str) -> Plan {
-    on("spr", "sapphire-rapids", sockets, metric)
+    plan_with_sockets("spr", "sapphire-rapids", sockets, metric)
 }
 
 fn names(plan: &Plan) -> Vec<(&str, bool)> {
@@ -55,7 +55,7 @@ fn add(window: &mut Window, plan: &Plan, traffic: MemoryTraffic, counts: &[(u32,
 /// The weights are events that include prefetches and streaming stores, in as few registers as
 /// possible.
 #[test]
-fn weights_of_a_xeon_depend_on_its_sockets() {
+fn weights_of_a_xeon_depend_on_the_number_of_sockets() {
     assert_eq!(
         names(&spr(1, "memory_bandwidth_read,memory_bandwidth_write")),
         [("l3_read_misses", false), ("memory_writes", false)]
@@ -69,11 +69,11 @@ fn weights_of_a_xeon_depend_on_its_sockets() {
     for (tree, chip) in [("icx", "ice-lake-server"), ("gnr", "granite-rapids")] {
         let both = "memory_bandwidth_read,memory_bandwidth_write";
         assert_eq!(
-            names(&on(tree, chip, 1, both)),
+            names(&plan_with_sockets(tree, chip, 1, both)),
             [("l3_read_misses", false), ("memory_writes", false)]
         );
         assert_eq!(
-            names(&on(tree, chip, 2, both)),
+            names(&plan_with_sockets(tree, chip, 2, both)),
             [("dram_reads", true), ("memory_writes", false)]
         );
     }
@@ -86,7 +86,7 @@ fn the_reads_of_an_epyc_are_divided_by_fills_from_memory() {
     let metric = "memory_bandwidth_read";
     let epycs = [("zen4", "epyc-zen4", 4), ("zen5", "epyc-zen5", 8)];
     for (tree, chip, roots) in epycs {
-        let plan = on(tree, chip, 1, metric);
+        let plan = plan_with_sockets(tree, chip, 1, metric);
         assert_eq!(names(&plan), [("l2_fills_from_dram", false)]);
         let lines = |event: &str, _| {
             if event.contains("amd_df") {
@@ -109,8 +109,11 @@ fn the_reads_of_an_epyc_are_divided_by_fills_from_memory() {
                 row(metric, 0, "Unattributed", 0),
             ]
         );
-        assert_eq!(names(&on(tree, chip, 2, metric)), []);
-        assert_eq!(names(&on(tree, chip, 1, "memory_bandwidth_write")), []);
+        assert_eq!(names(&plan_with_sockets(tree, chip, 2, metric)), []);
+        assert_eq!(
+            names(&plan_with_sockets(tree, chip, 1, "memory_bandwidth_write")),
+            []
+        );
     }
 }
 
@@ -166,7 +169,7 @@ fn writes_of_two_xeons_go_where_their_owner_reads() {
 }
 
 /// A million beats of this socket's memory, none of them requested by the other socket.
-fn own(event: &str, _: u32) -> u64 {
+fn local_beats(event: &str, _: u32) -> u64 {
     u64::from(!event.contains("remote")) * 1_000_000
 }
 
@@ -196,7 +199,7 @@ fn an_owner_that_ran_uncounted_has_a_reason() {
         (0, 8, [10_000, 0]),
         (0, CgroupId::IDLE.0, [0, 0]),
     ];
-    let mut window = window(&plan, &own, &counted);
+    let mut window = window(&plan, &local_beats, &counted);
     // Cgroup 9 existed before, and did not run.
     let idle = window
         .on_socket
@@ -226,7 +229,7 @@ fn an_owner_that_ran_uncounted_has_a_reason() {
 fn multiplexing_is_in_the_error_and_shown() {
     let plan = grace();
     let counted = [(0, 7, [10_000_000, 0]), (0, 8, [10_000_000, 0])];
-    let mut window = window(&plan, &own, &counted);
+    let mut window = window(&plan, &local_beats, &counted);
     for usage in window.on_socket.values_mut() {
         for row in usage.iter_mut().flatten() {
             *row = GroupCounts::of(&UsageRow {
@@ -252,7 +255,7 @@ fn multiplexing_is_in_the_error_and_shown() {
 fn a_share_by_a_weight_has_no_interval() {
     let plan = grace();
     let counted = [(0, 7, [10_000, 0]), (0, 8, [1_000, 0])];
-    let rows = rows_of(&plan, &window(&plan, &own, &counted));
+    let rows = rows_of(&plan, &window(&plan, &local_beats, &counted));
     let shares: Vec<_> = rows.iter().flat_map(|row| &row.share).collect();
     let errors = shares.iter().filter(|share| share.error() > Some(0.0));
     assert_eq!(errors.count(), 2);
@@ -264,7 +267,7 @@ fn a_share_by_a_weight_has_no_interval() {
 fn a_weight_that_counts_something_else_states_no_error() {
     let mut plan = grace();
     let counted = [(0, 7, [10_000, 0])];
-    let window = window(&plan, &own, &counted);
+    let window = window(&plan, &local_beats, &counted);
     assert!(
         rows_of(&plan, &window)[0]
             .share
@@ -331,7 +334,7 @@ fn weights_beyond_all_bounds_are_flagged() {
 fn weights_of_two_cpus_do_not_wrap() {
     let plan = grace();
     let counted = [(0, 7, [1 << 63, 0]), (0, 8, [1_000, 0])];
-    let mut window = window(&plan, &own, &counted);
+    let mut window = window(&plan, &local_beats, &counted);
     for usage in window.on_socket.values_mut().take(1) {
         for row in usage.iter_mut().flatten() {
             let same = row.clone();
