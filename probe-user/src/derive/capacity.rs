@@ -193,7 +193,7 @@ fn percent(part: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| 100.0 * float(part) / float(all))
 }
 
-/// Formats bytes in binary units, as limits are set in them.
+/// Formats bytes in binary units, in which limits are usually set.
 pub(super) fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = float(bytes) / 1024.0;

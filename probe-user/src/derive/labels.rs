@@ -1,5 +1,6 @@
-//! Labels: what identifies a subject for programs, and what container runtimes say about it.
-//! [`LABELS`] is the only list of them; every format takes its labels from [`Subject::labels`].
+//! Labels identify a subject in machine-readable formats, and have the names that container
+//! runtimes gave to it. [`LABELS`] is the only list of them; every format takes its labels from
+//! [`Subject::labels`].
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -129,7 +130,7 @@ impl Subject {
         labels
     }
 
-    /// Kind and name for programs.
+    /// Kind and name in machine-readable formats.
     pub(crate) fn kind_and_name(&self) -> (&'static str, Cow<'_, str>) {
         match self {
             Self::Entity(entity) => entity_kind_and_name(entity),

@@ -75,7 +75,8 @@ impl<'a> CoreMetrics<'a> {
         self.list.len()
     }
 
-    /// Adds the values of one entity. Counts are estimates for its whole time; time is wall time.
+    /// Adds the values of one entity. Counts are estimates for the whole time of the entity; time
+    /// in formulas is wall time.
     pub(super) fn add_row(
         &self,
         report: &mut Report,

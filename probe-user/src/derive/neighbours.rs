@@ -41,7 +41,7 @@ const CPU: VerdictMetric = (
      (0)",
 );
 
-/// What one detection says about a window.
+/// The result of one detection for a window.
 #[derive(Default)]
 struct Judgement {
     /// Whether each container that can be judged suffers.

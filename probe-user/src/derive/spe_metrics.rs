@@ -142,7 +142,8 @@ impl<'a> SpeMetric<'a> {
 /// An estimated quantity.
 struct Quantity {
     total: ConfidenceInterval,
-    /// The whole that it is a part of or a sum over, and its mean per unit of that whole.
+    /// The whole that it is a part of or a sum over, and the mean of the quantity per unit of the
+    /// whole.
     per_unit: Option<(SampledQuantity, Option<ConfidenceInterval>)>,
 }
 

@@ -56,7 +56,7 @@ impl Stages {
         self.last = now;
     }
 
-    /// Changes the view, and derives the last window again. Totals of rows begin with it.
+    /// Changes the view, and derives the last window again. Totals of rows begin with that window.
     pub fn change_view(&mut self, plan: &Plan, change: impl FnOnce(&mut View)) {
         change(&mut self.view);
         if let Some((window, _)) = self.before.take() {

@@ -1,4 +1,4 @@
-//! What `system` is made of on a machine without containers: its cgroups with the most time.
+//! The cgroups of `system` with the most time, on a machine without containers.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -9,7 +9,7 @@ use crate::{
     window::Window,
 };
 
-/// The most cgroups that are named.
+/// At most this many cgroups are named.
 const NAMED: usize = 3;
 
 impl Report {

@@ -215,7 +215,7 @@ fn a_row_of_divided_slices_has_a_finding() {
     };
     let rows = [
         (key(7, 0, 0), divided(20, [0, 5])),
-        // Within the stated error.
+        // A divided part this small is within the stated error.
         (key(8, 0, 0), divided(1, [0, 5])),
         (key(9, 0, 0), divided(0, [0, 5])),
     ];

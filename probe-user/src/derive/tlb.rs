@@ -16,7 +16,7 @@ const MIN_WALK_RATIO: f64 = 0.01;
 /// The metric of page walks.
 const WALK_RATIO: &str = "dtlb_walk_ratio";
 
-/// Advice for the holders that pages of another size may help. `walks`: [`WALK_RATIO`] of a
+/// Advice for the holders of memory that large pages may help. `walks`: [`WALK_RATIO`] of a
 /// subject.
 pub(super) fn findings(
     tlb: &TlbSpec,

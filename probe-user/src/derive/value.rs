@@ -163,8 +163,8 @@ impl Estimate {
         }
     }
 
-    /// The 95% interval, also of a standard error. None if the value is exact or its whole
-    /// error is unknown.
+    /// The 95% interval, including one that follows from a standard error. None if the value is
+    /// exact or its whole error is unknown.
     #[must_use]
     pub fn interval(&self) -> Option<(f64, f64)> {
         match self.spread {
@@ -200,7 +200,7 @@ impl Spread {
 }
 
 impl Value {
-    /// The number of the window, if the value is one.
+    /// The number in the window, if the value is a number.
     #[must_use]
     pub fn estimate(&self) -> Option<&Estimate> {
         match self {

@@ -174,7 +174,7 @@ impl ReportedRows for WaitRows {
     }
 }
 
-/// A quantile of waits in milliseconds, by the rules of sampled latencies. Without a value in the
+/// A quantile of waits in milliseconds, by the rules of sampled latencies. No value if it is in the
 /// last bucket, which has no end.
 fn quantile(lengths: &WaitTimes, q: f64) -> Result<Value, Reason> {
     let counts = lengths.counts.map(float);

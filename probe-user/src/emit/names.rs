@@ -21,7 +21,7 @@ const SHORT_UID: usize = 8;
 /// The shortest run of digits that is an id.
 const MIN_ID: usize = 32;
 
-/// What a subject can be called.
+/// The names of a subject.
 #[derive(Clone, Debug)]
 pub(crate) struct SubjectName {
     /// Its name without a container runtime, with whole ids.
@@ -137,7 +137,7 @@ fn with_short_ids(names: &[&str]) -> Vec<String> {
         })
         .collect();
     let shortened = names.iter().map(|name| {
-        // In a path an id is a part of a word.
+        // A cut in a path is marked, since an id is a part of a word there.
         let mark = if name.starts_with('/') { "…" } else { "" };
         let mut short = (*name).to_owned();
         for id in ids_in(name) {

@@ -26,7 +26,7 @@ pub struct Hotspot {
     /// For code without a function name its address, relative to the module if that is known. For a
     /// data page the address of its first byte.
     pub address: u64,
-    /// Process of an address without a function or file; 0: the kernel's.
+    /// Process of an address without a function or file; 0 for an address of the kernel.
     pub tgid: u32,
 }
 

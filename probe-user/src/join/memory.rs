@@ -80,7 +80,7 @@ impl MemoryCapacities {
 impl MemoryPeak {
     /// The peak of a window: the kernel's own maximum if it rose in the window, else the higher of
     /// the values at both ends. A holder that was created in the window has its maximum in it. A
-    /// process without an earlier value may be older than the window: `age` says so.
+    /// process without an earlier value may be older than the window: `age` decides.
     fn from_window(
         was: Option<&MemoryUse>,
         now: MemoryUse,

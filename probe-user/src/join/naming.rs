@@ -34,7 +34,7 @@ enum CgroupRow {
 struct PathRows<'a> {
     view: &'a View,
     owner_check: CgroupOwnerCheck<'a>,
-    /// The path of the command's cgroup. By the last pull the cgroup and its children may be gone.
+    /// The path of the command's cgroup. The cgroup and its children may be gone by the last pull.
     command: Option<&'a String>,
 }
 

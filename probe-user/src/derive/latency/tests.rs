@@ -114,8 +114,8 @@ fn percent(part: usize, whole: u32) -> f64 {
     100.0 * f64::from(u32::try_from(part).unwrap()) / f64::from(whole)
 }
 
-/// Equals the coverage stated in `docs/how-it-works/accuracy.md`, which has a part of the table
-/// that this prints.
+/// Checks the coverage stated in `docs/how-it-works/accuracy.md`, which has a part of the printed
+/// table.
 #[test]
 fn intervals_hold_the_truth_in_93_of_100_cases() {
     let runs = 300;

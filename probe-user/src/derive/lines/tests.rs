@@ -199,7 +199,7 @@ fn parties() -> impl Strategy<Value = Vec<LineRow>> {
 }
 
 proptest! {
-    /// Equals a comparison of the accesses pair by pair.
+    /// Compares with all pairs of accesses.
     #[test]
     fn sharing_equals_a_pairwise_comparison(parties in parties()) {
         let (mut same_byte, mut same_word) = (false, false);

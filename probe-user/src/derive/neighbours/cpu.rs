@@ -13,10 +13,10 @@ use crate::{
 /// The metric of the part of its time that a container waits.
 const WAIT_RATIO: &str = "cpu_wait_ratio";
 
-/// A smaller increase of that part is no reason to act, however steady a container is.
+/// The smallest increase of that part that counts, however steady a container is.
 const LEAST_INCREASE: f64 = 0.05;
 
-/// Shorter waits behind others, as a part of the window, are no reason to act.
+/// The shortest waits behind others that count, as a part of the window.
 const LEAST_WAIT: f64 = 0.01;
 
 /// Detects containers that suffer from others on their CPUs.

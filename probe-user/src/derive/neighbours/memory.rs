@@ -20,7 +20,7 @@ use crate::{
 /// The part of its peak above which the memory of a socket is under pressure.
 const PRESSURE: f64 = 0.8;
 
-/// A smaller relative drop is no reason to act, however steady a container is.
+/// The smallest relative drop that counts, however steady a container is.
 const LEAST_DROP: f64 = 0.01;
 
 /// The metric that measures how well a container runs.
@@ -140,7 +140,7 @@ impl MemoryNeighbours {
                         else {
                             continue;
                         };
-                        // An owner that ran on the socket without counted traffic has a row too.
+                        // A missing share counts as 0, since the owner ran on the socket.
                         let share = value.map_or(0.0, |value| value * bytes_per_unit(&metric.unit));
                         let shares = &mut sockets.entry(socket).or_default().by_owner;
                         *shares.entry(entity.clone()).or_default() += share;

@@ -31,7 +31,8 @@ fn with_uncore() -> Plan {
     plan
 }
 
-/// Two seconds of readings: event, socket, instance, count and part of the time.
+/// The report of the second of two windows. A reading has an event, socket, instance, count and
+/// percent of the time that the counter ran.
 fn socket_report(readings: &[(usize, u32, u16, Option<u64>, u64)]) -> Report {
     let at = |seconds, part: u64| {
         let mut snapshot = snapshot([(key(7, 0, 0), usage([5 * part, 0], 9 * part, 9 * part))]);

@@ -99,7 +99,7 @@ fn short_waits_and_waits_for_itself_are_no_finding() {
     assert_eq!(report.tables[0].small_rows, [1, 2].into());
 }
 
-/// The kernel's count of waits contains the time for which a quota throttled.
+/// The kernel's count of waits includes throttled time.
 #[test]
 fn nobody_is_named_while_a_quota_throttles() {
     let (a, b) = (container("a"), container("b"));

@@ -81,7 +81,7 @@ impl Exposition {
         let mut counts = vec![0; report.subjects.len()];
         for (series, _) in scrape_samples(report).by_family.iter().flatten() {
             counts[series.subject as usize] += match &series.value {
-                // Its sum and its count are series too.
+                // The sum and the count of a histogram are series too.
                 Ok(Value::Histogram(histogram)) => histogram.counts.len() + 2,
                 _ => 1,
             };

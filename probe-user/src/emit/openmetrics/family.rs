@@ -221,7 +221,7 @@ fn family(
         .split('_')
         .filter(|word| *word != short || short.is_empty());
     let name = valid_name(&words.collect::<Vec<_>>().join("_"));
-    // The unit is the suffix, in full.
+    // Strips the unit: the base unit is appended in full below.
     let own_unit = valid_name(&own_unit);
     let stem = match name.strip_suffix(&own_unit) {
         Some(rest) if !own_unit.is_empty() && rest.ends_with('_') => rest.trim_end_matches('_'),

@@ -92,7 +92,7 @@ impl DrawnColumn {
     }
 }
 
-/// The width of the longest word of a name that is not broken itself.
+/// The width of the longest word of a name, apart from words that are broken themselves.
 fn longest_word(name: &str) -> usize {
     /// Longer words are broken, such as those of paths.
     const LONGEST: usize = 12;

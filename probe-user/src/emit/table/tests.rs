@@ -277,7 +277,7 @@ fn grid() -> impl Strategy<Value = Grid> {
     })
 }
 
-/// By key labels: the sum of a column, and whether it has unknown parts.
+/// The sum of a column by key labels, and whether it has unknown parts.
 fn sums(grid: &Grid, rows: &[GridRow], column: usize) -> BTreeMap<Vec<String>, (f64, bool)> {
     let mut sums = BTreeMap::new();
     for row in rows {

@@ -153,7 +153,7 @@ fn a_verdict_ends_when_at_most_one_window_of_five_is_low() {
 }
 
 #[test]
-fn without_pressure_or_without_a_fall_there_is_no_verdict() {
+fn without_pressure_or_a_drop_there_is_no_verdict() {
     for (ipc, read) in [(1.2, 79.0), (1.81, 90.0), (3.0, 90.0)] {
         let mut neighbours = neighbours();
         calm(&mut neighbours);

@@ -54,7 +54,8 @@ fn four_graces(chip: Option<Chip>, metric: &str) -> Plan {
     of_metrics(metric, machine, &pmus, 8)
 }
 
-/// Socket 0 reads most of its memory itself; socket 1 sends 1,000 reads, socket 2 sends 2,000.
+/// Socket 0 reads most of its memory itself; socket 1 sends 1,000,000 reads, socket 2 sends
+/// 2,000,000.
 fn reads(gpu: u64) -> impl Fn(&str, u32) -> u64 {
     move |event, socket| match (event, socket) {
         (event, 0) if event.contains("/cmem_rd_data/") => 10_000_000,

@@ -1,4 +1,4 @@
-//! Which weights divide a socket's traffic, and the reasons for weights without information.
+//! Which weights divide a socket's traffic, and the reasons in place of shares.
 
 use super::*;
 use crate::catalogue::MemoryTraffic;
@@ -243,8 +243,9 @@ fn multiplexing_is_in_the_error_and_shown() {
     let rows = rows_of(&plan, &window);
     let share = rows[0].share.as_ref().unwrap();
     assert_eq!(share.running_ratio, 0.25);
-    // In three quarters of the time each owner may have caused from none to twice as much: 0.75 of
-    // its weight. A share of a half has half of that error, and half of the other owner's.
+    // In the unobserved three quarters of the time, each owner may have caused from none to twice
+    // its usual traffic: an error of 0.75 of its weight. A share of a half has half of this error,
+    // combined with half of the other owner's error.
     let error = share.counting_error().unwrap();
     assert!((error - 0.75 / 2_f64.sqrt()).abs() < 1e-3, "{error}");
 }
