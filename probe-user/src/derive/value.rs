@@ -38,18 +38,18 @@ pub struct Estimate {
     pub running_ratio: f64,
     /// The error.
     pub spread: Spread,
-    /// The largest value possible if its events counted the same things. Set only where `value`
-    /// exceeds it; both are shown.
+    /// The metric's upper bound, if `value` exceeds it; both are then shown. The cause is that its
+    /// events did not count the same things.
     pub above_bound: Option<f64>,
     /// Whether the metric's definition has a threshold that the value has passed.
     pub over_threshold: bool,
 }
 
-/// The error of a value, in its unit. Exactly one variant applies, so a share without validated
-/// weights cannot have an interval.
+/// The error of a value, in its unit. A share by weights without a calibration has at most
+/// [`Self::CountingOnly`], and so no interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Spread {
-    /// Not known.
+    /// Not known, or the value is exact.
     #[default]
     Unknown,
     /// The 95% interval of an estimate from samples.
@@ -59,7 +59,8 @@ pub enum Spread {
     /// The part of the standard error of a share that comes from counting. The error of the weights
     /// is not included and may dominate, so no interval follows from it.
     CountingOnly(f64),
-    /// The error of a share by a calibration, by cause. All causes together make a 95% interval.
+    /// The error of a share that a calibration gives, as its parts by cause. All parts together
+    /// make a 95% interval.
     Calibrated(PartError),
 }
 
@@ -71,7 +72,7 @@ pub enum ValueMethod {
     Counted,
     /// Estimated from samples.
     Sampled,
-    /// A share of a common count, divided by these weights.
+    /// A share of a common count, which this method splits among its owners.
     Apportioned(share::Method),
 }
 
@@ -218,7 +219,7 @@ impl ValueMethod {
         matches!(self, Self::Apportioned(_))
     }
 
-    /// What the weight of a share counts in addition to the traffic.
+    /// What the weight of a share counts in addition to the traffic that is shared.
     #[must_use]
     pub fn counts_also(&self) -> Option<&str> {
         match self {

@@ -1,5 +1,5 @@
-//! The table of `perf stat`, as printed or pasted: with the shell's prompt, the command's own
-//! output and emphasis of web pages.
+//! The table of `perf stat`, as printed, or as pasted from a terminal or a web page: with shell
+//! prompts, the output of the command, and asterisks for emphasis.
 //!
 //! A row is `[time stamp] [scope [CPUs]] count [unit] event [cgroup] [# metric] [deviation]
 //! [running percentage]`. The duration is below the rows. What is outside of a table is skipped;
@@ -44,10 +44,10 @@ pub(super) struct StatTable {
 }
 
 impl StatTable {
-    /// None if the text has no table.
-    pub(super) fn find(text: &str, first: &str) -> Option<Self> {
-        let begins = is_row(first);
-        let is_table = begins
+    /// None if the text has no table. `first_line` is its first line that is not blank.
+    pub(super) fn find(text: &str, first_line: &str) -> Option<Self> {
+        let begins_with_row = is_row(first_line);
+        let is_table = begins_with_row
             || text
                 .lines()
                 .any(|line| is_heading(line) || is_stamped(line));
@@ -56,12 +56,12 @@ impl StatTable {
             .filter_map(|line| number::decimal_mark(Time::parse(line)?.number));
         let decimal = marks.next();
         is_table.then(|| Self {
-            position: if begins {
+            position: if begins_with_row {
                 Position::Rows
             } else {
                 Position::Outside
             },
-            // Tables of different locales have none in common.
+            // Unknown if the durations have different marks: the tables are of different locales.
             decimal: decimal.filter(|mark| marks.all(|other| other == *mark)),
         })
     }
@@ -105,7 +105,7 @@ fn is_prompt(line: &str) -> bool {
     word.ends_with('$') || word.ends_with('#') && word.contains('@')
 }
 
-/// Whether the line is a row. Lines of tables have fewer tabs than those of `perf stat -x\t`.
+/// Whether the line is a row. A line with as many tabs as one of `perf stat -x\t` is none.
 fn is_row(line: &str) -> bool {
     csv::separator(line) == ',' && matches!(row(bare(line), None), Ok(Some(_)))
 }
@@ -116,7 +116,7 @@ fn is_stamped(line: &str) -> bool {
     first.is_some_and(|word| stamp(word).is_some()) && is_row(line)
 }
 
-/// The number of a time stamp, which has nine decimals and a point in each locale.
+/// The seconds of a time stamp: in every locale a number with a point and nine decimals.
 fn stamp(word: &str) -> Option<f64> {
     let (_, decimals) = word.split_once('.')?;
     let is_stamp = decimals.len() == 9 && number::is_number(word);
@@ -139,7 +139,7 @@ impl<'a> Time<'a> {
         (known && number::is_number(number)).then_some(Self { number, is_elapsed })
     }
 
-    /// The time elapsed as a quantity; perf does not group its digits.
+    /// A reading of the time elapsed. perf does not group the digits of durations.
     fn reading(&self) -> Result<Option<Reading>, String> {
         if !self.is_elapsed {
             return Ok(None);
@@ -202,8 +202,8 @@ fn row(line: &str, decimal: Option<char>) -> Result<Option<Reading>, String> {
     if event.starts_with('(') {
         return Ok(None);
     }
-    if is_metric(event) {
-        let only = rest.iter().all(|word| is_metric(word));
+    if is_number_or_percent(event) {
+        let only = rest.iter().all(|word| is_number_or_percent(word));
         return Err(if only { METRICS_ONLY } else { SPACED }.to_owned());
     }
     if event.matches('/').count() % 2 == 1 && !event.ends_with('/') {
@@ -275,7 +275,7 @@ fn scope(words: &[&str]) -> Result<Option<String>, String> {
     Ok((!name.is_empty()).then(|| name.join(" ")))
 }
 
-fn is_metric(word: &str) -> bool {
+fn is_number_or_percent(word: &str) -> bool {
     number::is_number(word.trim_end_matches('%'))
 }
 

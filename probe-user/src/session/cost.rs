@@ -8,7 +8,7 @@ use probe_common::SLOTS;
 use super::{CpuCounters, EbpfObject, SessionError, object::READ_COST};
 use crate::{plan::Plan, snapshot::ReadCost};
 
-/// Number of runs. The fastest counts, since nothing disturbed it.
+/// Number of runs. The time of the fastest is used, since nothing disturbed it.
 const RUNS: u32 = 8;
 
 /// Read costs by kind of core (None if the machine has only one kind): each kind has its own
@@ -45,7 +45,7 @@ impl ReadCosts {
 pub struct CpuWork {
     /// Runs of the hook.
     pub runs: u64,
-    /// Charges of a slice.
+    /// Slices that were added to the row of their owner.
     pub charges: u64,
     /// Nanoseconds spent on samples.
     pub sampling: u64,
@@ -61,6 +61,7 @@ fn read_cost(
         .running
         .map_or(&[][..], |group| &plan.groups[group..=group]);
     let slots = fixed.iter().chain(rotated).flatten();
+    // No counter has this slot, so this is the cost of the measurement itself.
     let overhead = read_nanos(object, counters.cpu, SLOTS)?;
     let mut cost = ReadCost::default();
     for (slot, planned) in slots.enumerate() {

@@ -27,10 +27,10 @@ pub(super) struct ConfigKey {
     pub(super) set: fn(&mut Config, &SettingValue<'_>) -> Result<(), String>,
 }
 
-/// The most shown processes.
+/// The highest `count.top_processes`.
 const MOST_PROCESSES: usize = 1000;
 
-/// The highest `spe.frequency`, in samples per second, CPU and event. Each sample is an interrupt.
+/// The highest `spe.frequency`: samples of an event on a CPU per second. Each is an interrupt.
 const MOST_INTERRUPTS: u64 = 10_000;
 
 /// All keys, each with the assignment of its value. The part before a dot is the section.
@@ -50,8 +50,8 @@ keys! { |config, value|
     "interval" => config.interval = interval(value)?,
     "max_overhead" => config.max_overhead = percent_or_off(value)?,
     "kernel_log" => config.kernel_log = value.to()?,
-    "count.events" => config.count.events = lists(value)?,
-    "count.metrics" => config.count.metrics = lists(value)?,
+    "count.events" => config.count.events = nonblank_strings(value)?,
+    "count.metrics" => config.count.metrics = nonblank_strings(value)?,
     "count.by" => config.count.by = container_or_pod(value)?,
     "count.calibration" => config.count.calibration = Some(path(value)?),
     "count.chip" => config.count.chip = Some(choice(value)?),
@@ -59,7 +59,7 @@ keys! { |config, value|
     "count.hook" => config.count.hook = choice(value)?,
     "count.max_rows" => config.count.max_rows = Some(number(value, &(1..=MOST_ROWS), "")?),
     "count.top_processes" => config.count.top_processes = number(value, &(0..=MOST_PROCESSES), "")?,
-    "count.sample" => config.count.sample = lists(value)?,
+    "count.sample" => config.count.sample = nonblank_strings(value)?,
     "count.sample_budget" => config.count.sample_budget = percent(value)?,
     "spe.enabled" => config.spe.enabled = enabled(value)?,
     "spe.period" => config.spe.period = period(value)?,
@@ -68,7 +68,7 @@ keys! { |config, value|
     "spe.budget" => config.spe.budget = percent(value)?,
     "names.cri" => config.names.cri = value.to::<String>()?.parse()?,
     "names.root" => config.names.root = path(value)?,
-    "names.labels" => config.names.labels = lists(value)?,
+    "names.labels" => config.names.labels = nonblank_strings(value)?,
     "series.max" => config.series.max = value.to()?,
     "series.labels" => config.series.labels = labels(value)?,
     "http.listen" => config.http.listen = address(&value.to::<String>()?)?,
@@ -102,12 +102,12 @@ pub(super) fn is_section(name: &str) -> bool {
     sections.any(|(section, _)| section == name)
 }
 
-/// Lists of names, none of them empty.
-fn lists(value: &SettingValue<'_>) -> Result<Vec<String>, String> {
-    let lists = value.texts()?;
-    match lists.iter().any(|list| list.trim().is_empty()) {
+/// The strings of a list, none of them blank.
+fn nonblank_strings(value: &SettingValue<'_>) -> Result<Vec<String>, String> {
+    let strings = value.texts()?;
+    match strings.iter().any(|text| text.trim().is_empty()) {
         true => Err("has an empty name".to_owned()),
-        false => Ok(lists),
+        false => Ok(strings),
     }
 }
 

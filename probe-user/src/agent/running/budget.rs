@@ -50,12 +50,12 @@ impl Running {
         (now != before).then_some(now)
     }
 
-    /// Changes the level of the budget if the last windows require it.
+    /// Changes the level of counting if the cost of the last windows requires it.
     pub(super) fn keep_budget(&mut self) {
         let interval = self.interval();
         let (spe, count) = (&self.config.spe, &self.config.count);
-        let events = f64::from(u8::from(!count.sample.is_empty())) * count.sample_budget;
-        let samples_budget = spe.budget + events;
+        let event_budget = f64::from(u8::from(!count.sample.is_empty())) * count.sample_budget;
+        let samples_budget = spe.budget + event_budget;
         let (Some(pipeline), Some(governor), Some(meter)) =
             (&self.pipeline, &mut self.governor, &mut self.cost_meter)
         else {
@@ -100,7 +100,7 @@ impl Running {
         self.report_budget();
     }
 
-    /// Changes what is counted from one level to another.
+    /// Counts what the level `to` counts, instead of what `from` does.
     fn change_level(&mut self, from: Level, to: Level) {
         let counters = |level: Level| (level.hardware, level.software);
         if counters(from) != counters(to) || (to.samples && !from.samples) {
@@ -128,7 +128,7 @@ impl Running {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a share is not negative; as a float it cannot be beyond what is shown"
+    reason = "a share is not negative, and far below what a u64 of millionths can hold"
 )]
 fn ppm(share: f64) -> u64 {
     (share * 1e6).round() as u64

@@ -31,7 +31,7 @@ pub(super) fn page(catalogue: &Catalogue) -> String {
     }
     out.push_str(NOT_BY_PMUS);
     for chip in Chip::all().iter().filter(|chip| chip.spec().coverage) {
-        coverage(&mut out, catalogue, *chip);
+        metrics_table(&mut out, catalogue, *chip);
     }
     end(out)
 }
@@ -87,8 +87,8 @@ fn platform_row(platform: Platform) -> String {
     )
 }
 
-/// A chip's table of uncore metrics, with and without a value.
-fn coverage(out: &mut String, catalogue: &Catalogue, chip: Chip) {
+/// Writes a chip's table of uncore metrics: which have a value on it, and which have none.
+fn metrics_table(out: &mut String, catalogue: &Catalogue, chip: Chip) {
     let machine = Hardware::of_chip(chip);
     line(out, &format!("## {} (`{chip}`)\n", chip.title()));
     line(

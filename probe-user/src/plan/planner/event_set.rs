@@ -18,9 +18,9 @@ pub(super) struct EventSet {
 }
 
 pub(super) enum Purpose {
-    /// Columns of the user's events, in the order of the events.
+    /// Events of the user: for each, the index of its column.
     Columns(Vec<usize>),
-    /// A metric, the place of the value, and the names of the events in the formula.
+    /// A metric, the place that the value is for, and the names of the events in the formula.
     Metric {
         at: usize,
         place: catalogue::MetricPlace,
@@ -28,7 +28,7 @@ pub(super) enum Purpose {
     },
     /// An optional metric: counted if that costs no further group.
     Offered { at: usize, names: Vec<String> },
-    /// The devices' part of a metric's counts, for its shares.
+    /// Counts the part of a metric's traffic that devices cause, for the metric's shares.
     Io { at: usize },
     /// A weight, for shares.
     Weight(RequestedWeight),
@@ -44,7 +44,7 @@ pub(super) enum PmuClass {
 }
 
 impl PmuClass {
-    /// The same PMU, always running.
+    /// The class of this PMU's events that must always run, as weights must.
     pub(super) fn always_running(&self) -> Self {
         match self {
             Self::Core(pmu) | Self::AlwaysRunning(pmu) | Self::Uncore(pmu) => {
@@ -115,7 +115,7 @@ impl EventSet {
         Ok(events.filter_map(requested_event).collect())
     }
 
-    /// The events that count the devices' part, on every unit of their PMU.
+    /// The event sets that count the devices' part of a metric: one for each unit of the PMU.
     pub(super) fn for_io(metric: &Metric, at: usize, pmus: &Pmus) -> Vec<Self> {
         let events = metric.io.iter();
         let texts = events.flat_map(|(pmu, event)| pmu.on_each(event, pmus));

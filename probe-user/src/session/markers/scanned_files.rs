@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_mappings_are_known_by_file_or_by_record() {
+    fn mapped_files_are_known_after_needs_scan_or_mark_scanned() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let data = file.as_file().metadata().unwrap();
         let map = |number: u64, build_id: Option<&'static [u8]>| Map {

@@ -19,21 +19,22 @@ use crate::{
 /// Rows that are evicted if they have not changed by the next eviction.
 #[derive(Default)]
 pub(crate) struct EvictionCandidates {
-    /// The candidates, with the sum of their words.
+    /// The candidates, each with the sum of its numbers, which changes if the row does.
     sums: HashMap<UsageKey, u64>,
     /// Rows that were evicted since the session began.
     pub(super) evicted: u64,
-    /// Time of the last try between two pulls.
-    tried: Option<Instant>,
+    /// Time of the last eviction that was tried between two pulls.
+    last_try: Option<Instant>,
 }
 
-/// Minimum time between two tries between pulls. Each reads all rows.
+/// Between two pulls, evictions are tried at least this long apart: each try reads all rows.
 const PAUSE: Duration = Duration::from_millis(250);
 
 impl EvictionCandidates {
-    /// Evicts rows if the map of counts is more than half full: rows of cgroups without processes,
-    /// and rows of cgroups other than containers that have not changed since the last call. Returns
-    /// the rows with their last values. Their owners get new rows as soon as they run.
+    /// Evicts rows if the map of counts is more than half full: all rows of cgroups without
+    /// processes; of cgroups that are no containers, the rows that have not changed since the last
+    /// call. Returns the evicted rows with their last values. Their owners get new rows as soon as
+    /// they run.
     pub(super) fn evict(
         &mut self,
         object: &mut EbpfObject,
@@ -57,7 +58,7 @@ impl EvictionCandidates {
                 let container = path_ids(path).any(|found| found.kind == IdKind::Container);
                 Some((lifecycle.hierarchy.is_populated(path)?, container))
             });
-            // Rows of idle, and others that are never freed, have no creation time.
+            // Rows of the idle task, and others that are never freed, have no creation time.
             let Some((populated, container)) = cgroup.filter(|_| row.made != 0) else {
                 continue;
             };
@@ -79,14 +80,14 @@ impl EvictionCandidates {
         Ok(evicted)
     }
 
-    /// Begins a try between two pulls. Returns whether enough time has passed since the last one.
+    /// Whether an eviction may be tried now, between two pulls. If so, notes the time.
     pub(super) fn begin_try(&mut self) -> bool {
         let now = Instant::now();
-        let tried = self.tried;
-        if tried.is_some_and(|tried| now.duration_since(tried) < PAUSE) {
+        let last = self.last_try;
+        if last.is_some_and(|last| now.duration_since(last) < PAUSE) {
             return false;
         }
-        self.tried = Some(now);
+        self.last_try = Some(now);
         true
     }
 }

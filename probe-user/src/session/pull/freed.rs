@@ -18,8 +18,8 @@ pub(crate) trait FreeableRow: GrowingRow {
     fn process(key: &Self::Key) -> u32;
     /// The same key with another process.
     fn with_process(key: Self::Key, tgid: u32) -> Self::Key;
-    /// The size by which processes are ranked: those with a large sum keep their own rows the
-    /// longest.
+    /// The size by which processes are ranked: those whose rows have the largest total size keep
+    /// their own rows the longest.
     fn size(&self) -> u64;
     /// Adds another row, and keeps this row's generation.
     fn add(&mut self, other: &Self);
@@ -129,8 +129,7 @@ impl<R: FreeableRow> FreedRows<R> {
             return false;
         }
         let snapshot = self.snapshot;
-        // A window takes the difference of rows that the last snapshot has, so these are not
-        // summed.
+        // Rows that are in the last snapshot are not summed: a window subtracts their values there.
         let can_be_summed =
             |(key, row): &(R::Key, R)| R::process(key) != 0 && row.generation() > snapshot;
         let mut sizes: HashMap<u32, u64> = HashMap::new();
@@ -139,7 +138,7 @@ impl<R: FreeableRow> FreedRows<R> {
         }
         let mut sorted: Vec<u64> = sizes.values().copied().collect();
         sorted.sort_unstable();
-        // The processes with the largest sums keep their own rows.
+        // The processes with the largest total sizes keep their own rows.
         let Some(&median) = sorted.get(sorted.len() / 2) else {
             return false;
         };
@@ -243,14 +242,14 @@ mod tests {
         };
         let mut freed: FreedRows<SampleCounts> = FreedRows::default();
         freed.take(3);
-        let (mut all, mut whole) = (Vec::new(), 0);
+        let (mut all, mut calls_without_sums) = (Vec::new(), 0);
         for pull in 0..100 {
             let ended = (0..20).map(|n| counts(1 + pull * 20 + n, 4 + u64::from(pull)));
             all.extend(ended.clone());
-            whole += usize::from(!freed.add(ended, LIMIT));
+            calls_without_sums += usize::from(!freed.add(ended, LIMIT));
             assert!(freed.rows.len() <= LIMIT);
         }
-        assert!(whole > 0, "it sums no sooner than it must");
+        assert!(calls_without_sums > 0, "rows within the limit were summed");
         let sums = |rows: &[(SampledKey, SampleCounts)]| {
             let mut sums: BTreeMap<SampledKey, SampleCounts> = BTreeMap::new();
             for (key, counts) in rows {

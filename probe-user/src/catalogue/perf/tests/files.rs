@@ -1,4 +1,4 @@
-//! Small directories in both formats.
+//! Small directories in the format of perf and in that of perfmon.
 
 use std::{fs, path::PathBuf};
 
@@ -64,7 +64,7 @@ const METRICS: &str = r#"[
 ]"#;
 
 #[test]
-fn a_directory_of_perf_is_a_catalogue_file() {
+fn a_directory_of_perf_is_merged_like_a_catalogue_file() {
     let table = "Family-model,Version,Filename,EventType\nGenuineIntel-6-8[DF],v1,model,core\n";
     let files = [
         ("x86/mapfile.csv", table),
@@ -100,7 +100,7 @@ fn a_directory_of_perf_is_a_catalogue_file() {
     assert!(help.contains("A value is marked if Done_Rate > 0.5 & "));
     assert!(help.contains("Marked where this is not 0: 1 if "), "{help}");
     for (values, is_over) in [
-        // In %.
+        // done_rate is in %: the threshold's 0.5 is 50%.
         ([Some(50.1), Some(2.0), Some(1.0)], true),
         ([Some(49.9), Some(2.0), Some(1.0)], false),
         ([Some(50.1), Some(3.0), Some(1.0)], false),
@@ -140,7 +140,7 @@ fn a_directory_of_perf_is_a_catalogue_file() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("they cannot be in one group"), "{error}");
-    // The model's directory alone is taken as it is.
+    // The directory of a model, given alone, is loaded on every CPU.
     let model = Directory(directory.0.join("x86/model"));
     assert!(model.load("generic").is_ok());
 }
@@ -189,7 +189,7 @@ fn formulas_of_perfmon_name_events_by_letters() {
 }
 
 #[test]
-fn a_mistake_in_a_directory_is_one_sentence() {
+fn what_is_wrong_with_a_directory_is_reported() {
     let table = "GenuineIntel-6-8F,v1,model,core\n";
     for (name, platform, files, expected) in [
         (

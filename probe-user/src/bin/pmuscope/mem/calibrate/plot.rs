@@ -70,7 +70,8 @@ mod tests {
     #[test]
     fn a_mean_is_drawn_at_its_value_on_the_axis() {
         let text = text_plots(&calibrated());
-        // Accuracies of 80% and 100%, the ends of the axis; both cost 10%.
+        // Two plots of two lines. The accuracies are 80% and 100%, the ends of their axis. Both
+        // time overheads are 10%, the right end of theirs.
         let lines: Vec<&str> = text.lines().filter(|line| line.contains('|')).collect();
         let star = |line: &str| line.find('*').unwrap() - line.find('|').unwrap();
         let last = usize::from(WIDTH);
@@ -78,7 +79,10 @@ mod tests {
         assert_eq!((star(lines[0]), star(lines[1])), (1, last), "{text}");
         assert_eq!((star(lines[2]), star(lines[3])), (last, last), "{text}");
         assert!(text.contains("80.0%") && text.contains("100.0%"), "{text}");
-        assert!(!text.contains("buffer"), "one size is no series: {text}");
+        assert!(
+            !text.contains("buffer"),
+            "one buffer size has no plot: {text}"
+        );
     }
 
     #[test]
