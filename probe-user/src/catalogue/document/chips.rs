@@ -104,12 +104,12 @@ fn metrics_table(out: &mut String, catalogue: &Catalogue, chip: Chip) {
         let (mut with, mut without) = (Vec::new(), Vec::<(String, Vec<String>)>::new());
         for metric in metrics {
             let name = format!("`{}`", metric.name);
-            match (metric.not_on.get(&chip), metric.valid_on(&machine)) {
-                (Some(why), _) => match without.iter_mut().find(|(known, _)| known == why) {
+            match metric.not_on.get(&chip) {
+                Some(why) => match without.iter_mut().find(|(known, _)| known == why) {
                     Some((_, names)) => names.push(name),
                     None => without.push((why.clone(), vec![name])),
                 },
-                (None, _) => with.push(name),
+                None => with.push(name),
             }
         }
         if with.is_empty() && without.is_empty() {
