@@ -4,7 +4,7 @@
 //! resctrl counts what a group of tasks read and wrote, wherever the memory is. So the shares in
 //! reads and writes of all sockets' memories are added up.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -107,10 +107,8 @@ impl VerifiedShares {
     /// It has not both.
     pub fn of_run(run: &Run) -> Result<Self, VerifyError> {
         let counted = |line: &&RunLine| run.metrics[line.metric].name == RESCTRL;
-        let mut subjects: Vec<usize> = (run.lines.iter().filter(counted))
-            .map(|line| line.subject)
-            .collect();
-        subjects.dedup();
+        let counted_lines = run.lines.iter().filter(counted);
+        let subjects: BTreeSet<usize> = counted_lines.map(|line| line.subject).collect();
         if subjects.is_empty() {
             return Err(VerifyError::NotMonitored(run.file.clone()));
         }
@@ -315,9 +313,8 @@ fn share(window: usize, shares: &[&RunLine]) -> Option<(f64, Option<f64>)> {
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
     let middle = values.len() / 2;
-    let order = |a: &f64, b: &f64| -> Ordering { a.total_cmp(b) };
     let (_, median, _) =
-        (!values.is_empty()).then(|| values.select_nth_unstable_by(middle, order))?;
+        (!values.is_empty()).then(|| values.select_nth_unstable_by(middle, f64::total_cmp))?;
     Some(*median)
 }
 
