@@ -116,7 +116,7 @@ fn containers_of_different_patterns_have_their_traffic() {
     for name in ["chase", "stream"] {
         let share = row_named("shares", name);
         assert_eq!(share["method"], "calibrated", "{share}");
-        let [found, error] = ["value", "counting_error"].map(|key| share[key].as_f64().unwrap());
+        let [found, error] = ["value", "rel_error"].map(|key| share[key].as_f64().unwrap());
         // Each refill is one count of the traffic, 32 bytes. The task clock would include context
         // switches, which the test PMU does not count.
         let refills = &row_named("rows", name)["events"]["refills"]["raw"];
