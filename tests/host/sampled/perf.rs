@@ -11,9 +11,9 @@ use crate::peers::has;
 /// cases, and the test compares five shares.
 const MAX_STANDARD_ERRORS: f64 = 4.5;
 
-/// Nanoseconds between two samples. The periods have no common multiple within the load's time, and
-/// none with the kernel's tick. Of two timers in step, the second would always sample what runs
-/// just after the interrupt of the first, and not the load.
+/// Nanoseconds between two samples, without a common multiple within the load's time: a clock in
+/// step with another one may always see what runs just after the other's interrupt. With these
+/// periods 1 of 70 runs still failed, on a loaded machine; why is not known.
 const PERIOD: &str = "200003";
 const PERIOD_OF_PERF: &str = "229981";
 
