@@ -194,7 +194,8 @@ fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: 
             let family = "memory_accesses_estimated";
             let estimate = counter(series, family, id, class, Some(&source)).unwrap();
             println!(
-                "{what}: {} {source}: {samples} of {raised} samples, {estimate:.0} of {expected:.0}",
+                "{what}: {} {source}: {samples} of {raised} samples, {estimate:.0} of \
+                 {expected:.0}",
                 class.name()
             );
             // Samples are missed at times, during the bpf(2) calls of a pull.

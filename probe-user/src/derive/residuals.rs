@@ -5,9 +5,9 @@
 //! 2005): as often as past distances were below a quantile, so is the next one, if it is of the
 //! same kind. Containers without monitors may be of another kind, so this only widens intervals.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Attributes, Report, Spread, Value};
+use super::{Report, Spread, Value};
 
 /// The metric of what resctrl counts.
 pub(crate) const RESCTRL: &str = "resctrl_bandwidth";
@@ -49,17 +49,16 @@ impl Residuals {
             }
             let row = rows.entry(series.subject).or_default();
             let estimate = series.estimate();
-            let Attributes { socket, .. } = report.attributes(series);
             match (estimate, estimate.map(|it| it.spread)) {
                 (Some(counted), _) if !is_share => row.counted += counted.value,
                 (Some(share), Some(Spread::Calibrated(_))) => {
                     row.shares += share.value;
-                    row.metrics.push((series.metric, *socket));
+                    row.metrics.insert(series.metric);
                 }
                 _ => row.has_unknown = true,
             }
         }
-        for row in rows.into_values() {
+        for row in rows.values() {
             self.0.extend(row.distance(of_memory.len()));
         }
         let excess = self.0.len().saturating_sub(KEPT);
@@ -89,16 +88,14 @@ impl Residuals {
 struct Monitored {
     counted: f64,
     shares: f64,
-    /// Which shares these are: the metric and the socket.
-    metrics: Vec<(u32, Option<u32>)>,
+    /// The metrics that these are shares of.
+    metrics: BTreeSet<u32>,
     has_unknown: bool,
 }
 
 impl Monitored {
     /// As a part of the shares; `None` unless each of these metrics has a share.
-    fn distance(mut self, metrics: usize) -> Option<f64> {
-        self.metrics.sort_unstable();
-        self.metrics.dedup_by_key(|(metric, _)| *metric);
+    fn distance(&self, metrics: usize) -> Option<f64> {
         let is_whole = self.metrics.len() == metrics && !self.has_unknown;
         let is_comparable = is_whole && self.counted > 0.0 && self.shares > 0.0;
         is_comparable.then(|| (self.counted - self.shares).abs() / self.shares)

@@ -84,7 +84,7 @@ pub enum VerifyError {
         /// What is missing.
         missing: &'static str,
     },
-    /// The row was never counted in a window in which it had a share.
+    /// No row has a count and a share in the same window.
     #[error(
         "{0} has no window with both a share and a count of resctrl that is not 0: record longer"
     )]
@@ -104,7 +104,7 @@ impl VerifiedShares {
     ///
     /// # Errors
     ///
-    /// It has not both.
+    /// The recording lacks counts of resctrl, or shares of reads or of writes.
     pub fn of_run(run: &Run) -> Result<Self, VerifyError> {
         let counted = |line: &&RunLine| run.metrics[line.metric].name == RESCTRL;
         let counted_lines = run.lines.iter().filter(counted);

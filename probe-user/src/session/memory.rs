@@ -278,8 +278,8 @@ impl Config {
 
 impl SpeConfig {
     /// Rows of samples on this many CPUs, within [`SPE_ROWS_LIMIT`]. Only the buckets are allocated
-    /// at once; rows are allocated as owners are sampled. Each process whose end is still in the
-    /// lifecycle ring has room for 32 rows.
+    /// at once; rows are allocated as owners are sampled. Ended processes that are still in the
+    /// lifecycle ring have room for 32 rows each.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let wanted = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
         let room = SPE_ROWS.rows_within(SPE_ROWS_LIMIT, possible);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     calibration::{MadeOn, PartError},
-    derive::{Estimate, MetricInfo, Subject, ValueMethod},
+    derive::{Attributes, Estimate, MetricInfo, Subject, ValueMethod},
     join::{Entity, share::Method},
 };
 

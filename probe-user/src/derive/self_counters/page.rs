@@ -11,7 +11,8 @@ const HEAD: &str = "\
       self ns_per_run_same_owner                         210
       self counting_ppm_of_busiest_cpu                   223
 
-`--self` prints these, version and hook with every window, in every format. Counts are since the start. OpenMetrics has
+`--self` prints these, version and hook with every window, in every format. Counts are since the \
+start. OpenMetrics has
 `pmuscope_self_...` in base units ([output](output.md#openmetrics)).
 ";
 
@@ -21,7 +22,8 @@ pub fn self_counters_page() -> String {
     let mut page = HEAD.to_owned();
     section(&mut page, "Counting", "", COUNTING);
     let sampling = "\
-With [SPE](../how-it-works/spe.md), followed by the cores' own counts of sampling (`spe_sample_*`), undecodable records
+With [SPE](../how-it-works/spe.md), followed by the cores' own counts of sampling \
+(`spe_sample_*`), undecodable records
 by kind (`spe_bad_records_*`), and records without a known owner by reason (`spe_unattributed_*`).";
     section(&mut page, "Sampling", sampling, SAMPLING);
     let sampled = "Of all sampled events ([hot](hot.md)).";

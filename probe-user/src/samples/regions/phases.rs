@@ -232,7 +232,10 @@ mod tests {
     proptest! {
         /// The phase at each time equals the one of a simple stack.
         #[test]
-        fn phases_match_a_simple_stack(calls in prop::collection::vec(prop::option::of("[ab]"), 1..60), horizon in 0..60_u64) {
+        fn phases_match_a_simple_stack(
+            calls in prop::collection::vec(prop::option::of("[ab]"), 1..60),
+            horizon in 0..60_u64,
+        ) {
             let mut thread = ThreadPhases::default();
             let (mut stack, mut expected) = (Vec::new(), Vec::new());
             for (time, call) in (0..).zip(&calls) {
