@@ -181,7 +181,12 @@ impl CalibratedTraffic {
         let mut distances = vec![ends.distances(&traffics, moved, &causes)];
         for causes in causes.fewer() {
             // Without an error no mixture may fit: nothing but that error is left open.
-            let narrower: Vec<_> = (ranges_by(&causes).into_iter().zip(&ranges).zip(&traffics))
+            // Skew does not change what the counts of one owner allow.
+            let own = match causes.counting {
+                true => ranges.clone(),
+                false => ranges_by(&causes),
+            };
+            let narrower: Vec<_> = (own.into_iter().zip(&ranges).zip(&traffics))
                 .map(|((narrower, range), at)| {
                     let only = MixtureRange {
                         low: *at,
