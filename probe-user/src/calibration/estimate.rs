@@ -147,7 +147,7 @@ impl CalibratedTraffic {
         moved: f64,
         apart: f64,
     ) -> Result<Vec<Result<OwnerPart, NoPart>>, NoEstimate> {
-        let mixtures = Mixtures::of(self.vectors(), self.events.len());
+        let mixtures = Mixtures::of(&self.vectors(), self.events.len());
         let ranges_by = |causes: &Causes| -> Vec<Option<MixtureRange>> {
             (owners.iter())
                 .map(|counts| mixtures.range(&self.bounds(counts.as_ref()?, causes)))
@@ -181,12 +181,7 @@ impl CalibratedTraffic {
         let mut distances = vec![ends.distances(&traffics, moved, &causes)];
         for causes in causes.fewer() {
             // Without an error no mixture may fit: nothing but that error is left open.
-            // Skew does not change what the counts of one owner allow.
-            let own = match causes.counting {
-                true => ranges.clone(),
-                false => ranges_by(&causes),
-            };
-            let narrower: Vec<_> = (own.into_iter().zip(&ranges).zip(&traffics))
+            let narrower: Vec<_> = (ranges_by(&causes).into_iter().zip(&ranges).zip(&traffics))
                 .map(|((narrower, range), at)| {
                     let only = MixtureRange {
                         low: *at,

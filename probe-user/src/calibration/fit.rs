@@ -8,7 +8,7 @@ use super::{mixtures::subsets, solve::solve};
 pub(super) fn traffic_per_event(patterns: &[&[f64]], events: usize) -> Vec<f64> {
     let nothing = vec![0.0; events];
     let mut best = (squared_error(patterns, &nothing), nothing);
-    for active in subsets(events, events) {
+    for active in (1..=events).flat_map(|size| subsets(events, size)) {
         let product = |a: usize, b: usize| -> f64 {
             patterns.iter().map(|counts| counts[a] * counts[b]).sum()
         };

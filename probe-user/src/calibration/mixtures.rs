@@ -2,10 +2,14 @@
 //! events are the counted ones.
 //!
 //! Several patterns against few events have no unique mixture, so there is no best one here, only
-//! the two ends. Each end is a vertex: as many patterns as there are events at a bound. There are
-//! few events, so all vertices are tried; the result is exact.
+//! the two ends. Weights, the traffic per count of each event, bound them: with weights by which no
+//! pattern counts for less than it moves, the weighted counts of a mixture are at least what it
+//! moved. The least that such weights make of the counts is the upper end (duality of linear
+//! programs). The lower end is the most that weights make of them by which no pattern counts for
+//! more than it moves. Which weights can be the best does not depend on the counts, so they are
+//! found once. The result is exact.
 
-use super::solve::solve;
+use super::{fit::product, solve::solve};
 
 /// Lower and upper bounds of an owner's counts, by event.
 pub(super) type Bounds = [(f64, f64)];
@@ -18,130 +22,154 @@ pub(super) struct MixtureRange {
     pub(super) high: f64,
 }
 
-/// The mixtures of some patterns.
-pub(super) struct Mixtures<'a> {
-    /// The counts of each for one unit of traffic, none below 0.
-    patterns: Vec<&'a [f64]>,
-    bases: Vec<Basis>,
+/// Part of a sum that may be due to rounding.
+const ROUNDING: f64 = 1e-9;
+
+/// The mixtures of some patterns, by the weights that bound them.
+#[derive(Default)]
+pub(super) struct Mixtures {
+    /// By these, each pattern counts for at least what it moves.
+    upper: Vec<Weights>,
+    /// By these, each pattern counts for at most what it moves.
+    lower: Vec<Weights>,
+    /// By these, each pattern counts for at least 0.
+    never_negative: Vec<Weights>,
 }
 
-/// As many patterns as events, which together determine how much each pattern moved.
-struct Basis {
-    patterns: Vec<usize>,
-    events: Vec<usize>,
-    /// By pattern: what it moved for each count of an event.
-    inverse: Vec<Vec<f64>>,
-}
-
-impl<'a> Mixtures<'a> {
-    pub(super) fn of(patterns: Vec<&'a [f64]>, events: usize) -> Self {
-        let most = events.min(patterns.len());
-        let of_events = subsets(events, most);
-        let mut bases = Vec::new();
-        for active in subsets(patterns.len(), most) {
-            let same = of_events
-                .iter()
-                .filter(|events| events.len() == active.len());
-            bases.extend(same.filter_map(|events| Basis::new(&patterns, &active, events)));
+impl Mixtures {
+    /// `patterns` are the counts of each for one unit of traffic, none below 0.
+    pub(super) fn of(patterns: &[&[f64]], events: usize) -> Self {
+        // In units in which the largest count of each event is 1: solutions are more precise.
+        let units: Vec<f64> = (0..events)
+            .map(|event| {
+                let counts = patterns.iter().map(|counts| counts[event]);
+                let largest = counts.fold(0.0, f64::max);
+                if largest > 0.0 { largest } else { 1.0 }
+            })
+            .collect();
+        let patterns: Vec<Vec<f64>> = (patterns.iter())
+            .map(|counts| {
+                counts
+                    .iter()
+                    .zip(&units)
+                    .map(|(it, unit)| it / unit)
+                    .collect()
+            })
+            .collect();
+        let values = |weights: &[f64]| -> Vec<f64> {
+            let values = patterns.iter().map(|counts| product(counts, weights));
+            values.collect()
+        };
+        // The best weights reach as many limits as there are events: a pattern counts for exactly
+        // what it moves, or a weight is 0.
+        let axes = (0..events).map(|event| axis(event, events));
+        let limits: Vec<Vec<f64>> = patterns.iter().cloned().chain(axes.clone()).collect();
+        let reaching = |chosen: &[usize]| -> Vec<Vec<f64>> {
+            chosen.iter().map(|at| limits[*at].clone()).collect()
+        };
+        let mut found = Self::default();
+        for chosen in subsets(limits.len(), events) {
+            let is_pattern = |at: &usize| f64::from(u8::from(*at < patterns.len()));
+            let right: Vec<f64> = chosen.iter().map(is_pattern).collect();
+            let Some(weights) = solve(&reaching(&chosen), &right) else {
+                continue;
+            };
+            let values = values(&weights);
+            if values.iter().all(|value| *value >= 1.0 - ROUNDING) {
+                found.upper.push(Weights::new(&weights, &units));
+            }
+            if values.iter().all(|value| *value <= 1.0 + ROUNDING) {
+                found.lower.push(Weights::new(&weights, &units));
+            }
         }
-        Self { patterns, bases }
+        // Directions have one limit less; their length is free.
+        for chosen in subsets(limits.len(), events.saturating_sub(1)) {
+            let mut right = vec![0.0; chosen.len()];
+            right.push(1.0);
+            let direction = axes.clone().find_map(|axis| {
+                let mut rows = reaching(&chosen);
+                rows.push(axis);
+                solve(&rows, &right)
+            });
+            for sign in [1.0, -1.0] {
+                let weights = direction.iter().flatten().map(|it| sign * it);
+                let weights: Vec<f64> = weights.collect();
+                if values(&weights).iter().all(|value| *value >= -ROUNDING) {
+                    found.never_negative.push(Weights::new(&weights, &units));
+                }
+            }
+        }
+        found
     }
 
     /// What the mixtures within the bounds move; `None` where none is within them.
     pub(super) fn range(&self, bounds: &Bounds) -> Option<MixtureRange> {
-        let mut found: Option<MixtureRange> = None;
-        let mut visit = |active: &[usize], moved: &[f64]| {
-            if !self.is_within(active, moved, bounds) {
-                return;
-            }
-            let all: f64 = moved.iter().sum();
-            let range = found.get_or_insert(MixtureRange {
-                low: all,
-                high: all,
-            });
-            range.low = range.low.min(all);
-            range.high = range.high.max(all);
+        let is_negative = |weights: &Weights| {
+            let [_, most] = weights.of(bounds);
+            most < -ROUNDING * weights.size(bounds)
         };
-        visit(&[], &[]);
-        for basis in &self.bases {
-            basis.vertices(bounds, &mut visit);
+        if self.never_negative.iter().any(is_negative) {
+            return None;
         }
-        let invisible = |counts: &&[f64]| counts.iter().all(|count| *count == 0.0);
-        let unbounded = self.patterns.iter().any(invisible);
-        found.map(|range| MixtureRange {
-            high: if unbounded { f64::INFINITY } else { range.high },
-            ..range
-        })
-    }
-
-    /// Whether the counts of a mixture are within the bounds, but for rounding.
-    fn is_within(&self, active: &[usize], moved: &[f64], bounds: &Bounds) -> bool {
-        bounds.iter().enumerate().all(|(event, (low, high))| {
-            let counts = active.iter().map(|at| self.patterns[*at][event]);
-            let count: f64 = counts.zip(moved).map(|(count, moved)| count * moved).sum();
-            let rounding = 1e-9 * high;
-            count >= low - rounding && count <= high + rounding
+        let upper = self.upper.iter().map(|weights| weights.of(bounds)[1]);
+        let lower = self.lower.iter().map(|weights| weights.of(bounds)[0]);
+        let low = lower.fold(0.0, f64::max);
+        Some(MixtureRange {
+            low,
+            high: upper.fold(f64::INFINITY, f64::min).max(low),
         })
     }
 }
 
-impl Basis {
-    /// `None` if the events do not separate these patterns.
-    fn new(patterns: &[&[f64]], active: &[usize], events: &[usize]) -> Option<Self> {
-        let matrix: Vec<Vec<f64>> = (events.iter())
-            .map(|event| active.iter().map(|at| patterns[*at][*event]).collect())
-            .collect();
-        let unit = |at: usize| -> Vec<f64> {
-            (0..events.len())
-                .map(|other| f64::from(u8::from(other == at)))
-                .collect()
-        };
-        let columns: Vec<Vec<f64>> = (0..events.len())
-            .map(|at| solve(&matrix, &unit(at)))
-            .collect::<Option<_>>()?;
-        let row = |pattern: usize| columns.iter().map(|column| column[pattern]).collect();
-        Some(Self {
-            patterns: active.to_vec(),
-            events: events.to_vec(),
-            inverse: (0..active.len()).map(row).collect(),
-        })
+/// A factor of each event.
+struct Weights(Vec<f64>);
+
+impl Weights {
+    /// From factors of counts in these units.
+    fn new(scaled: &[f64], units: &[f64]) -> Self {
+        Self(
+            scaled
+                .iter()
+                .zip(units)
+                .map(|(it, unit)| it / unit)
+                .collect(),
+        )
     }
 
-    /// The mixtures of these patterns alone in which each of the events is at a bound.
-    fn vertices(&self, bounds: &Bounds, visit: &mut impl FnMut(&[usize], &[f64])) {
-        let size = self.events.len();
-        let (mut counts, mut moved) = (vec![0.0; size], vec![0.0; size]);
-        for upper in 0..1_usize << size {
-            for (place, event) in self.events.iter().enumerate() {
-                let (low, high) = bounds[*event];
-                counts[place] = if upper >> place & 1 == 1 { high } else { low };
-            }
-            for (moved, row) in moved.iter_mut().zip(&self.inverse) {
-                *moved = row.iter().zip(&counts).map(|(by, count)| by * count).sum();
-            }
-            if moved.iter().all(|moved| *moved >= 0.0) {
-                visit(&self.patterns, &moved);
-            }
+    /// The least and the most that weighted counts within the bounds can be.
+    fn of(&self, bounds: &Bounds) -> [f64; 2] {
+        let [mut least, mut most] = [0.0; 2];
+        for (weight, (low, high)) in self.0.iter().zip(bounds) {
+            let (low, high) = (weight * low, weight * high);
+            least += low.min(high);
+            most += low.max(high);
         }
+        [least, most]
+    }
+
+    /// The sum of the weighted upper bounds without their signs.
+    fn size(&self, bounds: &Bounds) -> f64 {
+        let parts = self.0.iter().zip(bounds);
+        parts.map(|(weight, (_, high))| (weight * high).abs()).sum()
     }
 }
 
-/// All subsets of the numbers below `count` with 1 to `most` members.
-pub(super) fn subsets(count: usize, most: usize) -> Vec<Vec<usize>> {
-    let mut all: Vec<Vec<usize>> = (0..count).map(|at| vec![at]).collect();
-    let mut longest = 0;
-    for _ in 1..most {
-        let shorter = longest..all.len();
-        longest = all.len();
-        for at in shorter {
-            let last = all[at].last().copied().unwrap_or_default();
-            for next in last + 1..count {
-                let longer = [all[at].as_slice(), &[next]].concat();
-                all.push(longer);
-            }
-        }
-    }
-    all
+/// 1 for this event, 0 for all others.
+fn axis(event: usize, events: usize) -> Vec<f64> {
+    let mut axis = vec![0.0; events];
+    axis[event] = 1.0;
+    axis
+}
+
+/// All subsets of the numbers below `count` with `size` members.
+pub(super) fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
+    (0..size).fold(vec![Vec::new()], |shorter, _| {
+        let longer = shorter.iter().flat_map(|some| {
+            let next = some.last().map_or(0, |last| last + 1)..count;
+            next.map(|next| [some.as_slice(), &[next]].concat())
+        });
+        longer.collect()
+    })
 }
 
 #[cfg(test)]
@@ -151,25 +179,16 @@ mod tests {
     use super::*;
 
     fn range(patterns: &[&[f64]], bounds: &Bounds) -> Option<MixtureRange> {
-        Mixtures::of(patterns.to_vec(), bounds.len()).range(bounds)
+        Mixtures::of(patterns, bounds.len()).range(bounds)
     }
 
     #[test]
     fn subsets_are_all_and_once() {
-        assert_eq!(
-            subsets(3, 2),
-            [
-                vec![0],
-                vec![1],
-                vec![2],
-                vec![0, 1],
-                vec![0, 2],
-                vec![1, 2]
-            ]
-        );
-        assert_eq!(subsets(24, 3).len(), 24 + 276 + 2024);
-        assert_eq!(subsets(2, 2).len(), 3);
-        assert_eq!(subsets(0, 0), Vec::<Vec<usize>>::new());
+        assert_eq!(subsets(3, 2), [[0, 1], [0, 2], [1, 2]]);
+        assert_eq!(subsets(24, 3).len(), 2024);
+        assert_eq!(subsets(2, 2).len(), 1);
+        assert_eq!(subsets(2, 3), Vec::<Vec<usize>>::new());
+        assert_eq!(subsets(2, 0), [Vec::<usize>::new()]);
     }
 
     fn close(found: Option<MixtureRange>, low: f64, high: f64) {
@@ -210,7 +229,61 @@ mod tests {
         close(range(&patterns, &[(100.0, 100.0)]), 100.0, f64::INFINITY);
     }
 
+    /// The least and the most that mixtures of at most two patterns within the bounds of two
+    /// events move, by trying all in which each of the events is at a bound, or one of them with a
+    /// single pattern.
+    fn ends_of_pairs(patterns: &[&[f64]], bounds: &Bounds) -> (f64, f64) {
+        let mut mixtures = Vec::new();
+        for (at, a) in patterns.iter().enumerate() {
+            for (event, (low, high)) in bounds.iter().enumerate() {
+                mixtures.extend([low, high].map(|count| (*a, count / a[event], *a, 0.0)));
+            }
+            for b in &patterns[at + 1..] {
+                let determinant = a[0] * b[1] - a[1] * b[0];
+                for first in [bounds[0].0, bounds[0].1] {
+                    for second in [bounds[1].0, bounds[1].1] {
+                        let of_a = (first * b[1] - second * b[0]) / determinant;
+                        let of_b = (second * a[0] - first * a[1]) / determinant;
+                        mixtures.push((*a, of_a, *b, of_b));
+                    }
+                }
+            }
+        }
+        let is_within = |(a, of_a, b, of_b): &(&[f64], f64, &[f64], f64)| {
+            let inside = bounds.iter().enumerate().all(|(event, (low, high))| {
+                let count = a[event] * of_a + b[event] * of_b;
+                (low * (1.0 - 1e-6)..=high * (1.0 + 1e-6)).contains(&count)
+            });
+            *of_a >= 0.0 && *of_b >= 0.0 && inside
+        };
+        let moved = mixtures.into_iter().filter(is_within);
+        let moved = moved.map(|(_, of_a, _, of_b)| of_a + of_b);
+        moved.fold((f64::INFINITY, 0.0), |(low, high), it| {
+            (low.min(it), high.max(it))
+        })
+    }
+
     proptest! {
+        /// Some mixture moves what each end says: the ends of single patterns and pairs of them,
+        /// found by trying all, are those of two events.
+        #[test]
+        fn ends_are_those_of_mixtures(
+            patterns in prop::collection::vec(prop::collection::vec(0.01_f64..2.0, 2), 1..8),
+            mixture in prop::collection::vec(0.0_f64..1e6, 8),
+            error in prop::sample::select(vec![0.0, 0.01, 0.3]),
+        ) {
+            let all: Vec<&[f64]> = patterns.iter().map(Vec::as_slice).collect();
+            let bounds: Vec<(f64, f64)> = (0..2).map(|event| {
+                let parts = all.iter().zip(&mixture);
+                let count: f64 = parts.map(|(pattern, bytes)| pattern[event] * bytes).sum();
+                (count * (1.0 - error), count * (1.0 + error))
+            }).collect();
+            let found = range(&all, &bounds).unwrap();
+            let (low, high) = ends_of_pairs(&all, &bounds);
+            prop_assert!((found.low - low).abs() <= 1e-4 * low.max(1.0), "{found:?} {low}");
+            prop_assert!((found.high - high).abs() <= 1e-4 * high.max(1.0), "{found:?} {high}");
+        }
+
         /// What any mixture moves is in the range of its events.
         #[test]
         fn no_mixture_is_outside(

@@ -1,0 +1,81 @@
+//! CPU time of a window's division of a socket's traffic by a calibration, by the number of its
+//! events: the shortest of three runs.
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+#![allow(clippy::print_stdout, reason = "its output is the table")]
+
+use std::{hint::black_box, time::Duration};
+
+use probe_user::calibration::{CalibratedTraffic, OwnerCounts, Pattern};
+use test_support::Random;
+
+/// As many as a calibration of one socket has: nine kernels, on one CPU and on all.
+const PATTERNS: usize = 18;
+/// As many as a large node has containers.
+const OWNERS: usize = 250;
+
+fn main() {
+    println!("{:>7} {:>9} {:>9}", "events", "owners", "time ms");
+    for events in 1..=4 {
+        let random = &mut Random(events as u64);
+        let calibration = calibration(events, random);
+        let owners: Vec<_> = (0..OWNERS).map(|_| owner(&calibration, random)).collect();
+        let moved: f64 = owners.iter().map(|(moved, _)| moved).sum();
+        let counts: Vec<_> = owners.into_iter().map(|(_, counts)| Some(counts)).collect();
+        let divide = || {
+            let begin = cpu_time();
+            let parts = black_box(calibration.estimate(&counts, moved, 1e-4 * moved)).unwrap();
+            assert_eq!(parts.len(), OWNERS);
+            cpu_time().saturating_sub(begin)
+        };
+        let fastest = (0..3).map(|_| divide()).min().unwrap();
+        println!(
+            "{events:>7} {OWNERS:>9} {:>9.2}",
+            fastest.as_secs_f64() * 1e3
+        );
+    }
+}
+
+/// Patterns whose events count between a fifth of the lines that they move and all.
+fn calibration(events: usize, random: &mut Random) -> CalibratedTraffic {
+    let mut pattern = |at| Pattern {
+        name: format!("pattern {at}"),
+        counts: (0..events)
+            .map(|_| between(random, 0.2, 1.0) / 64.0)
+            .collect(),
+    };
+    CalibratedTraffic {
+        metric: "reads".to_owned(),
+        events: (0..events).map(|at| format!("event {at}")).collect(),
+        spreads: vec![0.01; events],
+        patterns: (0..PATTERNS).map(&mut pattern).collect(),
+    }
+}
+
+/// An owner's bytes, of all patterns, and its counts.
+fn owner(calibration: &CalibratedTraffic, random: &mut Random) -> (f64, OwnerCounts) {
+    let bytes: Vec<f64> = (0..PATTERNS).map(|_| between(random, 1e6, 1e9)).collect();
+    let count = |event: usize| -> f64 {
+        let parts = calibration.patterns.iter().zip(&bytes);
+        parts
+            .map(|(pattern, bytes)| pattern.counts[event] * bytes)
+            .sum()
+    };
+    let events = calibration.events.len();
+    let counts = OwnerCounts {
+        counts: (0..events).map(count).collect(),
+        variances: vec![0.0; events],
+    };
+    (bytes.iter().sum(), counts)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the upper 53 bits")]
+fn between(random: &mut Random, low: f64, high: f64) -> f64 {
+    let ratio = (random.word() >> 11) as f64 / (1_u64 << 53) as f64;
+    low + ratio * (high - low)
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap()
+}
