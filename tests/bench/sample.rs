@@ -35,7 +35,7 @@ use rustix::{
 };
 use test_harness::{
     Counting,
-    bpf::{EmptyProgram, RunTimeStats, busiest_program},
+    bpf::{EmptyProgram, RunTimeStats, time_per_run},
     online_cpus, plan, this_machine,
 };
 
@@ -154,10 +154,10 @@ impl Row {
                 row.speed[set_up as usize].push(speed(TIME, &mut round));
                 if set_up != SetUp::Nothing {
                     let _stats = RunTimeStats::enable().unwrap();
-                    let (nanos, runs) = busiest_program(AT_OVERFLOWS).unwrap();
-                    speed(TIME, &mut round);
-                    let (nanos_after, runs_after) = busiest_program(AT_OVERFLOWS).unwrap();
-                    let per_run = (nanos_after - nanos) as f64 / (runs_after - runs) as f64;
+                    let work = || {
+                        speed(TIME, &mut round);
+                    };
+                    let per_run = time_per_run(AT_OVERFLOWS, work).unwrap();
                     row.program[set_up as usize].push(per_run);
                 }
             }

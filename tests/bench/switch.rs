@@ -21,7 +21,7 @@ use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_TRACING as TRACING;
 use probe_user::snapshot::Hook;
 use test_harness::{
     Counting, TestCgroup,
-    bpf::{EmptyProgram, RunTimeStats, SwitchRecorder, busiest_program},
+    bpf::{EmptyProgram, RunTimeStats, SwitchRecorder, time_per_run},
     plan,
 };
 
@@ -136,10 +136,10 @@ impl Row {
             printed.trim().parse().unwrap()
         };
         let program_time = || {
-            let (nanos, runs) = busiest_program(TRACING).unwrap();
-            run();
-            let (nanos_after, runs_after) = busiest_program(TRACING).unwrap();
-            (nanos_after - nanos) as f64 / (runs_after - runs) as f64
+            let work = || {
+                run();
+            };
+            time_per_run(TRACING, work).unwrap()
         };
         let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
         let mut row = Self::default();

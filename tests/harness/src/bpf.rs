@@ -2,6 +2,7 @@
 //! time of programs, and a map to fill.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
     sync::{
@@ -214,25 +215,39 @@ impl RunTimeStats {
     }
 }
 
-/// Nanoseconds and number of runs so far of a program of this process: the one of this type with
-/// the most runs (`proc(5)`, fdinfo).
-pub fn busiest_program(kind: bpf_prog_type) -> io::Result<(u64, u64)> {
-    let mut busiest = (0, 0);
+/// Nanoseconds per run, during `work`, of a program of this process: the one of this type that runs
+/// most often meanwhile.
+pub fn time_per_run(kind: bpf_prog_type, work: impl FnOnce()) -> io::Result<f64> {
+    let before = run_times(kind)?;
+    work();
+    let after = run_times(kind)?;
+    let gained = after.iter().map(|(id, (nanos, runs))| {
+        let (nanos_before, runs_before) = before.get(id).copied().unwrap_or_default();
+        (runs - runs_before, nanos - nanos_before)
+    });
+    let (runs, nanos) = gained.max().ok_or(io::ErrorKind::NotFound)?;
+    Ok(nanos as f64 / runs as f64)
+}
+
+/// By id of the programs of this process and of this type: nanoseconds in all runs so far, and
+/// their number (`proc(5)`, fdinfo).
+fn run_times(kind: bpf_prog_type) -> io::Result<BTreeMap<u64, (u64, u64)>> {
+    let mut programs = BTreeMap::new();
     for fd in fs::read_dir("/proc/self/fdinfo")? {
         // The descriptor of the directory itself is already closed.
         let text = fs::read_to_string(fd?.path()).unwrap_or_default();
-        let field = |name: &str| {
-            let value = text.lines().find_map(|line| line.strip_prefix(name));
-            value.and_then(|value| value.trim().parse().ok())
+        let field = |name: &str| -> Option<u64> {
+            let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+            value.trim().parse().ok()
         };
         if field("prog_type:") == Some(kind as u64)
-            && let (Some(nanos), Some(runs)) = (field("run_time_ns:"), field("run_cnt:"))
-            && runs > busiest.1
+            && let (Some(id), Some(nanos), Some(runs)) =
+                (field("prog_id:"), field("run_time_ns:"), field("run_cnt:"))
         {
-            busiest = (nanos, runs);
+            programs.insert(id, (nanos, runs));
         }
     }
-    Ok(busiest)
+    Ok(programs)
 }
 
 fn zeroed() -> bpf_attr {
