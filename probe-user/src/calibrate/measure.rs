@@ -21,8 +21,6 @@ use crate::{
 
 /// Measurements of each kernel on one CPU, and on all.
 const RUNS: usize = 3;
-/// The part of a kernel's traffic that others may move.
-const OTHERS: f64 = 0.02;
 /// The memory of all threads where the kernel reports no caches, and a core's cache.
 const WITHOUT_CACHES: (u64, u64) = (384 << 20, 256 << 10);
 /// The memory as a multiple of the last-level caches: STREAM's rule for three arrays.
@@ -37,8 +35,11 @@ pub struct Measured {
     pub traffics: Vec<CalibratedTraffic>,
     /// By metric and kernel, in the order of measurement.
     pub patterns: Vec<MeasuredPattern>,
-    /// By metric: events that are left out, since they count reads that move nothing.
+    /// By metric: events that are left out, since they also count accesses that are not of its
+    /// traffic.
     pub left_out: Vec<(String, String)>,
+    /// Metrics that are left out, each in a sentence with the reason.
+    pub undivided: Vec<String>,
 }
 
 /// What a kernel did.
@@ -50,7 +51,7 @@ pub struct MeasuredPattern {
     pub name: String,
     /// The traffic per second, in counts of the metric.
     pub per_second: f64,
-    /// By event: its counts for each count of the traffic; None for a kernel that moves nothing.
+    /// By event: its counts for each count of the traffic; None for a kernel that moves none of it.
     pub counts: Option<Vec<f64>>,
     /// The events.
     pub events: Vec<String>,
@@ -162,12 +163,13 @@ impl Measurement<'_> {
         let list: CpuList = cpus.iter().copied().collect();
         let caches = machine.caches(&list);
         let level = caches.iter().map(|cache| cache.level).max();
-        let last: u64 = (caches.iter().filter(|cache| Some(cache.level) == level))
-            .map(|cache| cache.size)
-            .sum();
-        let (memory, cached) = match last {
-            0 => WITHOUT_CACHES,
-            last => (last * BEYOND_CACHES, last / 2),
+        let last = caches.iter().filter(|cache| Some(cache.level) == level);
+        let last: Vec<u64> = last.map(|cache| cache.size).collect();
+        let all_last: u64 = last.iter().sum();
+        // Several cores share a last-level cache, and a core uses one of them.
+        let (memory, cached) = match last.iter().min() {
+            None => WITHOUT_CACHES,
+            Some(smallest) => (all_last * BEYOND_CACHES, smallest / 2),
         };
         let memory = self.options.size.unwrap_or(memory);
         let mut all = Vec::new();
@@ -178,7 +180,10 @@ impl Measurement<'_> {
             let each = threads as u64;
             let bytes = ThreadBytes {
                 memory: memory / each,
-                cached: cached / each,
+                cached: match all_last {
+                    0 => cached / each,
+                    all_last => cached.min(all_last / 2 / each),
+                },
             };
             for kernel in Kernel::ALL {
                 let name = format!("{} on {threads}", kernel.name());
@@ -206,37 +211,19 @@ impl Measurement<'_> {
                 .collect::<Result<Vec<_>, _>>()
         })?;
         let after = self.reading(name)?;
-        let idle = |metric: usize| [&before[metric], &after[metric]];
-        let mut by_metric = Vec::new();
-        for (at, metric) in self.metrics.iter().enumerate() {
+        let of_metric = |at: usize| {
+            let idle = [&before[at], &after[at]];
             let metric_runs: Vec<&Run> = runs.iter().map(|run| &run[at]).collect();
-            let without = less_idle(&metric_runs, idle(at));
-            let all = KernelRuns {
+            let others = idle.map(|idle| idle.traffic / idle.seconds);
+            KernelRuns {
                 name: name.to_owned(),
                 moves: kernel.moves(),
-                runs: without,
-            };
-            if kernel.moves() {
-                if all.traffic_per_second() <= 0.0 {
-                    return Err(CalibrateError::NoTraffic {
-                        metric: metric.name.clone(),
-                        kernel: name.to_owned(),
-                    });
-                }
-                let others = idle(at).map(|idle| idle.traffic / idle.seconds);
-                let others = others.into_iter().fold(0.0, f64::max);
-                let part = others / all.traffic_per_second();
-                if !(0.0..=OTHERS).contains(&part) {
-                    return Err(CalibrateError::Busy {
-                        metric: metric.name.clone(),
-                        kernel: name.to_owned(),
-                        percent: part * 100.0,
-                    });
-                }
+                threads: cpus.len(),
+                others: others.into_iter().fold(0.0, f64::max),
+                runs: less_idle(&metric_runs, idle),
             }
-            by_metric.push(all);
-        }
-        Ok(by_metric)
+        };
+        Ok((0..self.metrics.len()).map(of_metric).collect())
     }
 
     /// Counts for the time of one measurement. Returns one run for each metric.
@@ -287,28 +274,41 @@ impl Measurement<'_> {
             traffics: Vec::new(),
             patterns: Vec::new(),
             left_out: Vec::new(),
+            undivided: Vec::new(),
         };
+        let mut undivided = Vec::new();
         for (at, metric) in self.metrics.iter().enumerate() {
             let events: Vec<String> = metric.weights.iter().map(|(_, it)| it.clone()).collect();
             let metric_runs: Vec<KernelRuns> = kernels.iter().map(|all| all[at].clone()).collect();
-            let (traffic, left_out) = calibrated(&metric.name, &events, &metric_runs)?;
+            let (traffic, left_out) = match calibrated(&metric.name, &events, &metric_runs) {
+                Err(reason @ CalibrateError::NoEvent { .. }) => {
+                    undivided.push(reason);
+                    continue;
+                }
+                result => result?,
+            };
             let left_out = left_out
                 .into_iter()
                 .map(|event| (metric.name.clone(), event));
             measured.left_out.extend(left_out);
-            measured.traffics.push(traffic);
             measured.patterns.extend(metric_runs.iter().map(|kernel| {
+                let is_pattern = traffic.patterns.iter().any(|it| it.name == kernel.name);
                 let counts = (0..events.len()).map(|event| kernel.per_traffic(event));
                 MeasuredPattern {
                     metric: metric.name.clone(),
                     name: kernel.name.clone(),
                     per_second: kernel.traffic_per_second(),
-                    counts: kernel.moves.then(|| counts.collect()),
+                    counts: is_pattern.then(|| counts.collect()),
                     events: events.clone(),
                 }
             }));
+            measured.traffics.push(traffic);
         }
-        Ok(measured)
+        measured.undivided = undivided.iter().map(ToString::to_string).collect();
+        match undivided.into_iter().next() {
+            Some(reason) if measured.traffics.is_empty() => Err(reason),
+            _ => Ok(measured),
+        }
     }
 }
 

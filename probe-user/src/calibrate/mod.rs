@@ -95,17 +95,12 @@ pub enum CalibrateError {
         /// The traffic before and after, in percent.
         percent: f64,
     },
-    /// The metric's events do not see what the kernels do.
+    /// The metric does not see what the kernels do.
     #[error(
-        "{metric}: the socket counted nothing while {kernel} ran: is --chip this machine's, and \
-         are the counters of its memory there (`pmuscope list metrics`)?"
+        "{0}: the socket counted nothing while the kernels ran: is --chip this machine's, and are \
+         the counters of its memory there (`pmuscope list metrics`)?"
     )]
-    NoTraffic {
-        /// The metric.
-        metric: String,
-        /// The kernel.
-        kernel: String,
-    },
+    NoTraffic(String),
     /// Counters that were not counted.
     #[error("{metric}: {what} was not counted while {kernel} ran: stop other users of counters")]
     NotCounted {
@@ -118,8 +113,8 @@ pub enum CalibrateError {
     },
     /// No event is left.
     #[error(
-        "{metric}: every event counts reads that move nothing ({events}): its traffic cannot be \
-         divided here"
+        "{metric}: every event also counts accesses that are not of its traffic ({events}): it \
+         cannot be divided here"
     )]
     NoEvent {
         /// The metric.

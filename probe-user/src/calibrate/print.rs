@@ -27,15 +27,19 @@ pub fn table(out: &mut impl Write, measured: &Measured) -> io::Result<()> {
             Some(counts) => counts
                 .iter()
                 .try_for_each(|it| write!(out, " {it:>16.4}"))?,
-            None => write!(out, " moves nothing")?,
+            None => write!(out, " moves none of it")?,
         }
         writeln!(out)?;
     }
     for (metric, event) in &measured.left_out {
         writeln!(
             out,
-            " ! {metric}: {event} is left out, since it counts reads that move nothing"
+            " ! {metric}: {event} is left out, since it also counts accesses that are not of this \
+             traffic"
         )?;
+    }
+    for reason in &measured.undivided {
+        writeln!(out, " ! {reason}")?;
     }
     Ok(())
 }

@@ -3,9 +3,16 @@
 use super::CalibrateError;
 use crate::calibration::{CalibratedTraffic, Pattern};
 
-/// An event is left out if it counts reads within the caches at more than this part of its largest
-/// rate, because its counts do not stand for traffic.
+/// An event is left out if it counts accesses that are not of the traffic, such as reads within the
+/// caches, at more than this part of its largest rate.
 const COUNTS_WITHOUT_TRAFFIC: f64 = 0.02;
+
+/// A kernel that moves at most this part of what another one moves on as many CPUs is none of the
+/// traffic: most kernels only read, or only write.
+const MOVES_NONE: f64 = 0.005;
+
+/// The part of a kernel's traffic that others may move.
+const OTHERS: f64 = 0.02;
 
 /// What one kernel did in one measurement, minus the counts while nothing ran.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +30,10 @@ pub(super) struct KernelRuns {
     pub(super) name: String,
     /// Whether the kernel moves memory.
     pub(super) moves: bool,
+    /// The CPUs that it ran on.
+    pub(super) threads: usize,
+    /// What others moved per second before or after it, whichever is more.
+    pub(super) others: f64,
     pub(super) runs: Vec<Run>,
 }
 
@@ -45,7 +56,8 @@ impl KernelRuns {
         (self.sum(|run| run.counts[event]) / self.sum(|run| run.traffic)).max(0.0)
     }
 
-    /// The relative standard deviation of [`Self::per_traffic`] over the runs.
+    /// The relative standard deviation of [`Self::per_traffic`] over the runs, and of the mean of
+    /// so many runs.
     #[expect(clippy::cast_precision_loss, reason = "some runs")]
     fn spread(&self, event: usize) -> f64 {
         let each = self.runs.iter().map(|run| run.counts[event] / run.traffic);
@@ -54,22 +66,52 @@ impl KernelRuns {
             return 0.0;
         }
         let squares: f64 = each.map(|it| (it / mean - 1.0).powi(2)).sum();
-        (squares / (self.runs.len() - 1) as f64).sqrt()
+        let runs = self.runs.len() as f64;
+        (squares / (runs - 1.0) * (1.0 + runs.recip())).sqrt()
     }
 }
 
-/// The calibration of a metric, and the events that are left out since they count reads that move
-/// nothing.
+/// The kernels whose traffic is the metric's.
+fn moving<'a>(
+    metric: &str,
+    kernels: &'a [KernelRuns],
+) -> Result<Vec<&'a KernelRuns>, CalibrateError> {
+    let candidates = || kernels.iter().filter(|it| it.moves);
+    let largest = |threads: usize| {
+        let alike = candidates().filter(|it| it.threads == threads);
+        alike
+            .map(KernelRuns::traffic_per_second)
+            .fold(0.0, f64::max)
+    };
+    let moves = |it: &&KernelRuns| it.traffic_per_second() > MOVES_NONE * largest(it.threads);
+    let moving: Vec<&KernelRuns> = candidates().filter(moves).collect();
+    if moving.is_empty() {
+        return Err(CalibrateError::NoTraffic(metric.to_owned()));
+    }
+    let part = |it: &KernelRuns| it.others / it.traffic_per_second();
+    match moving.iter().find(|it| part(it) > OTHERS) {
+        Some(kernel) => Err(CalibrateError::Busy {
+            metric: metric.to_owned(),
+            kernel: kernel.name.clone(),
+            percent: part(kernel) * 100.0,
+        }),
+        None => Ok(moving),
+    }
+}
+
+/// The calibration of a metric, and the events that are left out since they count accesses that are
+/// not of its traffic.
 pub(super) fn calibrated(
     metric: &str,
     events: &[String],
     kernels: &[KernelRuns],
 ) -> Result<(CalibratedTraffic, Vec<String>), CalibrateError> {
-    let moving: Vec<&KernelRuns> = kernels.iter().filter(|it| it.moves).collect();
+    let moving = moving(metric, kernels)?;
+    let is_moving = |kernel: &KernelRuns| moving.iter().any(|it| it.name == kernel.name);
     let counts_only_traffic = |event: &usize| {
         let most = moving.iter().map(|it| it.rate(*event)).fold(0.0, f64::max);
-        let cached = kernels.iter().filter(|it| !it.moves);
-        let largest = cached.map(|it| it.rate(*event)).fold(0.0, f64::max);
+        let others = kernels.iter().filter(|it| !is_moving(it));
+        let largest = others.map(|it| it.rate(*event)).fold(0.0, f64::max);
         largest <= COUNTS_WITHOUT_TRAFFIC * most
     };
     let (included, dropped): (Vec<usize>, Vec<usize>) =
@@ -119,6 +161,8 @@ mod tests {
         KernelRuns {
             name: name.to_owned(),
             moves,
+            threads: 1,
+            others: 0.0,
             runs: runs.iter().map(run).collect(),
         }
     }
@@ -144,7 +188,7 @@ mod tests {
         assert_eq!(traffic.patterns.len(), 2);
         assert_eq!(traffic.spreads[0], 0.0);
         assert!(
-            (traffic.spreads[1] - 0.02 * 2_f64.sqrt()).abs() < 1e-9,
+            (traffic.spreads[1] - 0.02 * 2_f64.sqrt() * 1.5_f64.sqrt()).abs() < 1e-9,
             "{traffic:?}"
         );
         assert_eq!(dropped, Vec::<String>::new());
@@ -163,8 +207,41 @@ mod tests {
         let refused = calibrated("read", &events(), &[stream, both]).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "read: every event counts reads that move nothing (misses, refills): its traffic \
-             cannot be divided here"
+            "read: every event also counts accesses that are not of its traffic (misses, refills): \
+             it cannot be divided here"
         );
+    }
+
+    /// As on a Xeon: a stream of reads writes next to nothing, and others write as much.
+    #[test]
+    fn kernels_that_only_read_are_no_writes() {
+        let mut read = kernel("read-stream", true, &[(0.2, [0.0, 90.0])]);
+        read.others = 0.2;
+        let copy = kernel("copy", true, &[(100.0, [100.0, 100.0])]);
+        let zero = kernel("zero", true, &[(200.0, [200.0, 0.0])]);
+        let kernels = [read, copy, zero.clone()];
+        let (traffic, dropped) = calibrated("write", &events(), &kernels).unwrap();
+        let names: Vec<&str> = traffic.patterns.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["copy", "zero"]);
+        // Reads move none of the traffic, so an event must not count them.
+        assert_eq!(
+            (traffic.events, dropped),
+            (vec!["misses".into()], vec!["refills".into()])
+        );
+
+        let mut busy = zero.clone();
+        busy.others = 5.0;
+        let refused = calibrated("write", &events(), &[busy])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.starts_with("write: others moved 2.5% of what zero did"),
+            "{refused}"
+        );
+        let nothing = kernel("zero", true, &[(0.0, [1.0, 1.0])]);
+        let refused = calibrated("write", &events(), &[nothing])
+            .unwrap_err()
+            .to_string();
+        assert!(refused.starts_with("write: the socket counted nothing while the kernels ran"));
     }
 }
