@@ -13,6 +13,7 @@ mod labels;
 mod latency;
 mod lines;
 mod metrics;
+mod monitored_row;
 mod neighbours;
 mod pages;
 mod pressure;
@@ -47,9 +48,10 @@ use self::{
 pub(crate) use self::{
     accesses::{ACCESSES, MEAN_LATENCY},
     labels::{LABELS, LabelReach},
+    monitored_row::{MonitoredRow, ShareWidth},
     pages::SAMPLES,
     residuals::RESCTRL,
-    shares::memory_shares,
+    shares::{lacking, memory_shares},
     waits::{LEAST_WAIT, waits_sentence},
 };
 pub use self::{

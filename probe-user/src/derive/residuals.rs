@@ -5,22 +5,19 @@
 //! 2005): as often as past distances were below a quantile, so is the next one, if it is of the
 //! same kind. Containers without monitors may be of another kind, so this only widens intervals.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
-use super::{Report, Spread, Value};
+use super::{Estimate, Report, Spread, Subject, Value, monitored_row::MonitoredRow};
 
 /// The metric of what resctrl counts.
 pub(crate) const RESCTRL: &str = "resctrl_bandwidth";
 
-/// Distances that are kept.
-const KEPT: usize = 400;
+/// Windows whose distances are kept.
+const KEPT: usize = 200;
 
-/// The fewest distances with a quantile of 95%.
-const LEAST: usize = 19;
-
-/// The distances of past windows, as parts of the shares, the last ones last.
+/// The distances of past windows, as parts of the shares: those of each window, the last one last.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Residuals(VecDeque<f64>);
+pub(super) struct Residuals(VecDeque<Vec<f64>>);
 
 impl Residuals {
     /// Widens the intervals of all calibrated shares that are narrower than past distances.
@@ -37,69 +34,61 @@ impl Residuals {
         }
     }
 
-    /// Learns from rows with a monitoring group of their own. `of_memory`: the metrics of shares in
+    /// Learns from rows with monitoring groups of their own. `of_memory`: the metrics of shares in
     /// the reads and writes of memories, whose sum resctrl counts.
     pub(super) fn learn(&mut self, report: &Report, of_memory: &[String]) {
-        let mut rows: BTreeMap<u32, Monitored> = BTreeMap::new();
+        let mut rows: HashMap<&Subject, MonitoredRow<Option<u32>>> = HashMap::new();
         for series in &report.series {
             let name = report.metric(series).name.as_str();
             let is_share = of_memory.iter().any(|share| share == name);
             if !is_share && name != RESCTRL {
                 continue;
             }
-            let row = rows.entry(series.subject).or_default();
+            // A subject may have several indices.
+            let row = rows.entry(&report.subjects[series.subject as usize]);
+            let row = row.or_default();
             let estimate = series.estimate();
-            match (estimate, estimate.map(|it| it.spread)) {
-                (Some(counted), _) if !is_share => row.counted += counted.value,
-                (Some(share), Some(Spread::Calibrated(_))) => {
-                    row.shares += share.value;
-                    row.metrics.insert(series.metric);
-                }
-                _ => row.has_unknown = true,
+            let value = estimate.map(|it| it.value);
+            if is_share {
+                let place = (series.metric as usize, report.attributes(series).socket);
+                row.add_share(place, value, estimate.and_then(Estimate::interval));
+            } else {
+                row.add_count(value);
             }
         }
-        for row in rows.values() {
-            self.0.extend(row.distance(of_memory.len()));
+        let distances = rows
+            .values()
+            .filter_map(|row| distance(row, of_memory.len()));
+        let distances: Vec<f64> = distances.collect();
+        if !distances.is_empty() {
+            self.0.push_back(distances);
         }
         let excess = self.0.len().saturating_sub(KEPT);
         self.0.drain(..excess);
     }
 
-    /// The distance that 95 of 100 do not exceed; `None` for too few.
+    /// The distance that 95 of 100 do not exceed, or the largest of a few; `None` without any.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_precision_loss,
-        reason = "some hundred distances"
+        reason = "some thousand distances"
     )]
     fn bound(&self) -> Option<f64> {
-        if self.0.len() < LEAST {
-            return None;
-        }
-        let mut sorted: Vec<f64> = self.0.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        let rank = (0.95 * (sorted.len() as f64 + 1.0)).ceil() as usize;
-        sorted.get(rank - 1).copied()
+        let mut all: Vec<f64> = self.0.iter().flatten().copied().collect();
+        let rank = (0.95 * (all.len() as f64 + 1.0)).ceil() as usize;
+        let at = rank.min(all.len()).checked_sub(1)?;
+        let (_, bound, _) = all.select_nth_unstable_by(at, f64::total_cmp);
+        Some(*bound)
     }
 }
 
-/// A row's shares, and what resctrl counted for it.
-#[derive(Default)]
-struct Monitored {
-    counted: f64,
-    shares: f64,
-    /// The metrics that these are shares of.
-    metrics: BTreeSet<u32>,
-    has_unknown: bool,
-}
-
-impl Monitored {
-    /// As a part of the shares; `None` unless each of these metrics has a share.
-    fn distance(&self, metrics: usize) -> Option<f64> {
-        let is_whole = self.metrics.len() == metrics && !self.has_unknown;
-        let is_comparable = is_whole && self.counted > 0.0 && self.shares > 0.0;
-        is_comparable.then(|| (self.counted - self.shares).abs() / self.shares)
-    }
+/// The distance of a row's shares from what resctrl counted, as a part of the shares; `None` unless
+/// both are known, and the shares have intervals.
+fn distance(row: &MonitoredRow<Option<u32>>, metrics: usize) -> Option<f64> {
+    let (share, half) = row.share(metrics)?;
+    let counted = half.and(row.counted())?;
+    (share > 0.0).then(|| (counted - share).abs() / share)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Stages: snapshots to reports, for a session or a recording.
 
-use super::{NeighbourVerdict, Neighbours, Report, memory_shares, residuals::Residuals};
+use super::{NeighbourVerdict, Neighbours, Report, lacking, memory_shares, residuals::Residuals};
 use crate::{
     join::{Joined, View},
     plan::Plan,
@@ -47,13 +47,23 @@ impl Stages {
         let joined = self.view.join(plan, &window, joined);
         self.report.renew(plan, &window, &joined, &self.view);
         if !plan.calibration.is_empty() {
-            let of_memory: Vec<String> = memory_shares(plan).map(|(name, _)| name).collect();
             // By past windows: what `verify shares` compares was stated without the comparison.
             self.residuals.widen(&mut self.report);
-            self.residuals.learn(&self.report, &of_memory);
+            self.learn(plan);
         }
         self.before = Some((window, joined));
         self.last = now;
+    }
+
+    /// Compares the last window's shares with what resctrl counted, where it counts the same.
+    fn learn(&mut self, plan: &Plan) {
+        let shared: Vec<_> = memory_shares(plan).collect();
+        let machine = plan.metrics.machine;
+        let miscounts = machine.is_some_and(|it| it.platform.spec().resctrl.is_some());
+        if lacking(&shared).is_none() && !miscounts {
+            let of_memory: Vec<String> = shared.into_iter().map(|(name, _)| name).collect();
+            self.residuals.learn(&self.report, &of_memory);
+        }
     }
 
     /// Changes the view, and derives the last window again. Totals of rows begin with that window.

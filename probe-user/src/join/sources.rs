@@ -64,8 +64,8 @@ impl SourceDelta for DeviceDeltas {
 impl SourceDelta for Vec<GroupBytes> {
     type Rows = MonitoredBytes;
 
-    fn join(&self, _: &Window, naming: &Naming, _: Option<&MonitoredBytes>) -> MonitoredBytes {
-        MonitoredBytes(share::monitored(self, naming))
+    fn join(&self, window: &Window, naming: &Naming, _: Option<&MonitoredBytes>) -> MonitoredBytes {
+        MonitoredBytes(share::monitored(self, window, naming))
     }
 }
 

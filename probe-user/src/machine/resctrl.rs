@@ -51,8 +51,8 @@ pub struct GroupBytes {
     pub bytes: BTreeMap<u32, u64>,
 }
 
-/// Bytes moved between two readings. A new group is left out, as is a socket whose count fell: its
-/// group was recreated.
+/// Bytes moved between two readings, with the cgroups of both. A new group is left out, as is a
+/// socket whose count fell: its group was recreated.
 #[must_use]
 pub fn deltas(earlier: &[GroupBytes], later: &[GroupBytes]) -> Vec<GroupBytes> {
     let delta = |now: &GroupBytes| {
@@ -63,8 +63,15 @@ pub fn deltas(earlier: &[GroupBytes], later: &[GroupBytes]) -> Vec<GroupBytes> {
             let delta = bytes.checked_sub(*before.bytes.get(socket)?)?;
             Some((*socket, delta))
         });
+        let group = match before.group == now.group {
+            true => Arc::clone(&now.group),
+            false => Arc::new(MonitoringGroup {
+                path: now.group.path.clone(),
+                cgroups: &before.group.cgroups | &now.group.cgroups,
+            }),
+        };
         Some(GroupBytes {
-            group: Arc::clone(&now.group),
+            group,
             bytes: bytes.collect(),
         })
     };

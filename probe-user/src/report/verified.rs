@@ -10,8 +10,7 @@ use serde::Serialize;
 
 use super::{Run, RunLine, line::is_partial};
 use crate::{
-    catalogue::MemoryTraffic,
-    derive::RESCTRL,
+    derive::{MonitoredRow, RESCTRL, ShareWidth, lacking},
     emit::{number_texts, printable::printable, table_lines, wrapped},
 };
 
@@ -95,8 +94,7 @@ pub enum VerifyError {
 struct ComparedWindow {
     seconds: f64,
     counted: f64,
-    /// The share, and the half width of its interval.
-    share: Option<(f64, Option<f64>)>,
+    share: Option<ShareWidth>,
 }
 
 impl VerifiedShares {
@@ -112,14 +110,9 @@ impl VerifiedShares {
         if subjects.is_empty() {
             return Err(VerifyError::NotMonitored(run.file.clone()));
         }
-        for (traffic, missing) in [
-            (MemoryTraffic::Reads, "reads"),
-            (MemoryTraffic::Writes, "writes"),
-        ] {
-            if !run.shared.iter().any(|(_, shared)| *shared == traffic) {
-                let file = run.file.clone();
-                return Err(VerifyError::OneSided { file, missing });
-            }
+        if let Some(missing) = lacking(&run.shared) {
+            let file = run.file.clone();
+            return Err(VerifyError::OneSided { file, missing });
         }
         let metrics: Vec<String> = run.shared.iter().map(|(name, _)| name.clone()).collect();
         let is_share = |line: &&RunLine| metrics.contains(&run.metrics[line.metric].name);
@@ -274,41 +267,26 @@ impl Agreement {
 fn compared(run: &Run, counts: &[&RunLine], shares: &[&RunLine]) -> Vec<ComparedWindow> {
     let whole = (0..run.windows.len()).filter(|at| !is_partial(&run.windows, *at));
     let windows = whole.filter_map(|at| {
-        let counted: f64 = (counts.iter().map(|line| line.value(at)))
-            .filter(|value| value.is_finite())
-            .sum();
+        let known = |line: &RunLine| Some(line.value(at)).filter(|it| it.is_finite());
+        let mut row = MonitoredRow::default();
+        for line in counts {
+            row.add_count(known(line));
+        }
+        for line in shares {
+            // A share that is unknown has no method, and so a line of its own.
+            let place = (line.metric, line.qualifier.split(" by ").next());
+            let interval = Some(line.interval(at)).filter(|(low, _)| low.is_finite());
+            row.add_share(place, known(line), interval);
+        }
+        let counted = row.counted().filter(|it| *it > 0.0)?;
         let (start, end) = run.windows[at];
-        (counted > 0.0).then(|| ComparedWindow {
+        Some(ComparedWindow {
             seconds: end - start,
             counted,
-            share: share(at, shares),
+            share: row.share(run.shared.len()),
         })
     });
     windows.collect()
-}
-
-/// The sum of a row's shares in a window, `None` if one of them is unknown; with the half width of
-/// its interval, if each has one. The same causes move all of them, so half widths add up.
-fn share(window: usize, shares: &[&RunLine]) -> Option<(f64, Option<f64>)> {
-    let mut by_place: BTreeMap<_, Option<(f64, Option<f64>)>> = BTreeMap::new();
-    for line in shares {
-        // A share that is unknown has no method, and so a line of its own.
-        let place = line.qualifier.split(" by ").next();
-        let known = by_place.entry((line.metric, place)).or_default();
-        let value = line.value(window);
-        if value.is_finite() {
-            let (low, high) = line.interval(window);
-            let half = low.is_finite().then(|| (high - value).max(value - low));
-            *known = Some((value, half));
-        }
-    }
-    let mut places = by_place.into_values();
-    let first = places.next()??;
-    places.try_fold(first, |(sum, halves), place| {
-        let (value, half) = place?;
-        let halves = halves.zip(half).map(|(a, b): (f64, f64)| a + b);
-        Some((sum + value, halves))
-    })
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

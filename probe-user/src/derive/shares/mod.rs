@@ -25,10 +25,22 @@ pub(super) const APPORTIONED: &str = "_apportioned";
 /// The metrics of shares in the traffic of memories, and what they are shares of. Metrics of what
 /// one socket's CPUs send are left out: they are parts of these.
 pub(crate) fn memory_shares(plan: &Plan) -> impl Iterator<Item = (String, MemoryTraffic)> {
-    let planned = plan.metrics.list.iter().map(|it| &it.metric);
+    let planned = plan.metrics.list.iter().filter(|it| it.sources.is_ok());
+    let planned = planned.map(|it| &it.metric);
     let of_memories = planned
         .filter(|metric| matches!(metric.apportion, Apportion::CpuRead | Apportion::CpuWrite));
     of_memories.filter_map(|metric| Some((share_name(&metric.name), metric.apportion.needs()?)))
+}
+
+/// What resctrl counts and these shares lack: reads or writes.
+pub(crate) fn lacking(shared: &[(String, MemoryTraffic)]) -> Option<&'static str> {
+    let both = [
+        (MemoryTraffic::Reads, "reads"),
+        (MemoryTraffic::Writes, "writes"),
+    ];
+    let is_lacking = |traffic| !shared.iter().any(|(_, shared)| *shared == traffic);
+    let mut lacking = both.into_iter().filter(|(traffic, _)| is_lacking(*traffic));
+    lacking.next().map(|(_, name)| name)
 }
 
 /// The name of the shares in a metric.
@@ -127,7 +139,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
             value: share_value,
             running_ratio: value.running_ratio.min(running_ratio),
             spread: error.map_or(Spread::Unknown, |error| spread(share_value, error)),
-            above_bound: None,
+            exceeded_bound: None,
             over_threshold: false,
         };
         row(owner, Some(shares.method.clone()), Ok(share))

@@ -20,7 +20,7 @@ use crate::{
         resctrl::{GroupBytes, MonitoringGroup},
     },
     plan::{CountSource, tests::of_metrics},
-    snapshot::{SampleCounts, UncoreReading},
+    snapshot::{Names, SampleCounts, UncoreReading},
     window::{self, GroupCounts, MemLevel, Owner, SampleKind, SampleUsage},
 };
 
@@ -329,4 +329,33 @@ fn rows_with_shares_have_counts_of_resctrl() {
         Some(series.estimate()?.value)
     };
     assert_eq!((rate(7), rate(8)), (Some(2_510.0 / 1e9), None));
+}
+
+/// Two cgroups of a container, of which one is in a monitoring group: the container moved more than
+/// that.
+#[test]
+fn a_row_that_is_monitored_in_part_has_no_count() {
+    let plan = plan(
+        "grace",
+        Chip::named("grace-cpu-superchip").unwrap(),
+        "remote_read_bandwidth",
+    );
+    let mut window = window(&plan, &|_, _| 1_000_000, &[(0, 7, [1, 1]), (0, 8, [1, 1])]);
+    let container = format!("/docker/{}", "a".repeat(64));
+    let below = ["", "/init"].map(|below| format!("{container}{below}"));
+    window.names = Arc::new(Names {
+        cgroups: [CgroupId(7), CgroupId(8)].into_iter().zip(below).collect(),
+        ..Names::default()
+    });
+    for (cgroups, rows) in [(vec![7], 0), (vec![7, 8], 1)] {
+        window.sources.resctrl = Some(vec![GroupBytes {
+            group: Arc::new(MonitoringGroup {
+                path: "/mon_groups/a".into(),
+                cgroups: cgroups.into_iter().map(CgroupId).collect(),
+            }),
+            bytes: [(0, 1)].into(),
+        }]);
+        let joined = View::default().join(&plan, &window, None);
+        assert_eq!(joined.sources.resctrl.unwrap().0.len(), rows);
+    }
 }

@@ -7,10 +7,15 @@ use probe_common::CgroupId;
 use crate::{
     join::{By, Entity, Naming},
     machine::resctrl::GroupBytes,
+    window::{Owner, Window},
 };
 
-/// Bytes by row and socket, from the groups with tasks of only that row.
-pub(crate) fn monitored(deltas: &[GroupBytes], naming: &Naming) -> BTreeMap<(Entity, u32), u64> {
+/// Bytes by row and socket, of rows whose tasks are all in groups with tasks of only that row.
+pub(crate) fn monitored(
+    deltas: &[GroupBytes],
+    window: &Window,
+    naming: &Naming,
+) -> BTreeMap<(Entity, u32), u64> {
     let mut rows = BTreeMap::new();
     // Without groups there is nothing to name.
     if naming.view.by == By::Process || deltas.is_empty() {
@@ -23,23 +28,41 @@ pub(crate) fn monitored(deltas: &[GroupBytes], naming: &Naming) -> BTreeMap<(Ent
         let first = entities.next()??;
         entities.next().is_none().then_some(first)
     };
+    let mut in_groups: BTreeSet<CgroupId> = BTreeSet::new();
     for monitored in deltas {
+        in_groups.extend(&monitored.group.cgroups);
         let Some(entity) = only(&monitored.group.cgroups) else {
             continue;
         };
         // The counts of a control group include those of the monitoring groups in it.
-        let counted = deltas.iter().any(|other| {
-            other.group.path != monitored.group.path
-                && monitored.group.path.starts_with(&other.group.path)
-                && only(&other.group.cgroups).as_ref() == Some(&entity)
-        });
-        if counted {
-            continue;
-        }
-        for (socket, bytes) in &monitored.bytes {
+        let is_counted = |socket: &u32| {
+            deltas.iter().any(|other| {
+                other.group.path != monitored.group.path
+                    && monitored.group.path.starts_with(&other.group.path)
+                    && other.bytes.contains_key(socket)
+                    && only(&other.group.cgroups).as_ref() == Some(&entity)
+            })
+        };
+        for (socket, bytes) in monitored.bytes.iter().filter(|(it, _)| !is_counted(it)) {
             let sum: &mut u64 = rows.entry((entity.clone(), *socket)).or_default();
             *sum = sum.saturating_add(*bytes);
         }
     }
+    for owner in ran(window) {
+        if !in_groups.contains(&owner.cgroup)
+            && let Some(entity) = naming.entity(owner)
+        {
+            rows.retain(|(monitored, _), _| *monitored != entity);
+        }
+    }
     rows
+}
+
+/// The owners that ran.
+fn ran(window: &Window) -> impl Iterator<Item = Owner> {
+    let ran = window.on_socket.iter().filter(|(_, usage)| {
+        let mut groups = usage.iter().flatten();
+        groups.any(|row| row.enabled > 0)
+    });
+    ran.map(|((_, owner), _)| *owner)
 }

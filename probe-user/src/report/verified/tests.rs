@@ -1,5 +1,8 @@
 use super::*;
-use crate::report::{LineSubject, tests::metric};
+use crate::{
+    catalogue::MemoryTraffic,
+    report::{LineSubject, tests::metric},
+};
 
 /// Values of two containers in windows of a second: what resctrl counted, their shares of reads
 /// with a half width, and of writes without.
@@ -28,6 +31,12 @@ fn run(windows: usize) -> Run {
 }
 
 impl Run {
+    /// Both containers wrote nothing.
+    fn without_writes(self, place: &str) -> Self {
+        let nothing = vec![(0.0, 0.0); self.windows.len()];
+        self.with(0, 2, place, &nothing).with(1, 2, place, &nothing)
+    }
+
     fn with(mut self, subject: usize, metric: usize, place: &str, values: &[(f64, f64)]) -> Self {
         let mut line = RunLine::new(subject, metric, place.to_owned(), 0);
         line.values = values.iter().map(|(value, _)| *value).collect();
@@ -93,7 +102,8 @@ fn a_table_of_containers() {
         .with(0, 0, "socket 0", &[(2.0, NONE); 4])
         .with(1, 0, "socket 0", &[(18.0, NONE); 4])
         .with(0, 1, "socket 0 by llc_read_misses", &[(9.5, NONE); 4])
-        .with(1, 1, "socket 0 by llc_read_misses", &[(10.5, NONE); 3]);
+        .with(1, 1, "socket 0 by llc_read_misses", &[(10.5, NONE); 3])
+        .without_writes("socket 0 by llc_read_misses");
     let text = VerifiedShares::of_run(&run).unwrap().table(Some(80));
     insta::assert_snapshot!(text, @r"
          windows  resctrl GB/s  share GB/s     off  stated  within
@@ -140,6 +150,20 @@ fn run_with_intervals() -> Run {
             "socket 0 by calibrated",
             &[(17.5, 1.0), (17.5, 1.0), (17.0, 1.5), (18.0, 1.0)],
         )
+        .without_writes("socket 0 by calibrated")
+}
+
+/// The shares of writes of every window of a container are not known.
+#[test]
+fn reads_alone_are_not_compared_with_reads_and_writes() {
+    let run = run(2).with(0, 0, "socket 0", &[(2.0, NONE); 2]).with(
+        0,
+        1,
+        "socket 0 by calibrated",
+        &[(1.5, 0.1); 2],
+    );
+    let error = VerifiedShares::of_run(&run).unwrap_err();
+    assert_eq!(error, VerifyError::NothingToCompare(run.file));
 }
 
 #[test]
