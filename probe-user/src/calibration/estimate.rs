@@ -66,15 +66,19 @@ impl PartError {
         }
     }
 
-    /// The error of the sum of two parts. The same cause moves both alike.
+    /// The error of the sum of two parts. The causes move both alike, also different ones.
     #[must_use]
     pub fn add(&self, other: &Self) -> Self {
-        Self {
+        let by_cause = Self {
             skew: self.skew + other.skew,
             counting: self.counting + other.counting,
             calibration: self.calibration + other.calibration,
             mixture: self.mixture + other.mixture,
             residual: self.residual + other.residual,
+        };
+        match by_cause.all() {
+            0.0 => by_cause,
+            squares => by_cause.scale((self.all() + other.all()) / squares),
         }
     }
 
@@ -98,9 +102,9 @@ pub enum NoPart {
     Unseen,
     /// The owner has no counts: it moved nothing, or what no event counts.
     NoCounts,
-    /// No mixture of the calibrated patterns has the owner's counts.
+    /// No mixture of the calibrated patterns gives the owner's counts.
     NoMixture,
-    /// Mixtures that moved very different amounts have the owner's counts.
+    /// The owner's counts fit mixtures that move very different amounts.
     TooWide,
 }
 
@@ -224,9 +228,17 @@ impl CalibratedTraffic {
             };
             let spread = if causes.calibration { *spread } else { 0.0 };
             let error = FITS * hypot(counting.sqrt(), spread * count);
-            ((count - error).max(0.0), count + error)
+            // The mean of a count of 0 may be above 0.
+            let unseen = if causes.counting { FITS * FITS } else { 0.0 };
+            ((count - error).max(0.0), count + error + unseen)
         });
         bounds.collect()
+    }
+
+    /// Whether an owner without counts may have moved something: a pattern has none.
+    pub(crate) fn may_miss_an_owner(&self) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.any(|it| it.counts.iter().all(|count| *count == 0.0))
     }
 
     fn vectors(&self) -> Vec<&[f64]> {
@@ -302,10 +314,24 @@ impl Ends {
 
     /// By owner: the distance from its part to the farther end.
     fn distances(&self, traffics: &[f64], moved: f64, causes: &Causes) -> Vec<f64> {
+        // What no mixture has counts for may be anyone's.
+        let unexplained = match causes.calibration {
+            true => (moved + causes.apart - self.most).max(0.0),
+            false => 0.0,
+        };
         let distance = |(traffic, (low, high)): (&f64, &(f64, f64))| {
             // What the others cannot have moved is its own.
             let own = moved - causes.missing(moved) - (self.most - high);
-            (high - traffic).max(traffic - low.max(own)).max(0.0)
+            let by_counts = (high + unexplained - traffic).max(traffic - low.max(own));
+            // The owner of what was moved in one window only is this one with the probability of
+            // its part.
+            let part = if moved > 0.0 {
+                (traffic / moved).min(1.0)
+            } else {
+                0.0
+            };
+            let skew = FITS * causes.apart / 3_f64.sqrt() * (part * (1.0 - part)).sqrt();
+            hypot(by_counts.max(0.0), skew)
         };
         traffics.iter().zip(&self.parts).map(distance).collect()
     }

@@ -94,7 +94,15 @@ impl Mixtures {
             for sign in [1.0, -1.0] {
                 let weights = direction.iter().flatten().map(|it| sign * it);
                 let weights: Vec<f64> = weights.collect();
-                if values(&weights).iter().all(|value| *value >= -ROUNDING) {
+                let rounding = |counts: &Vec<f64>| {
+                    let parts = counts.iter().zip(&weights);
+                    ROUNDING
+                        * parts
+                            .map(|(count, weight)| (count * weight).abs())
+                            .sum::<f64>()
+                };
+                let mut least = values(&weights).into_iter().zip(&patterns);
+                if least.all(|(value, counts)| value >= -rounding(counts)) {
                     found.never_negative.push(Weights::new(&weights, &units));
                 }
             }

@@ -1,8 +1,8 @@
 //! Shares by a calibration of this machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
-use super::{Method, NoShare, OwnerShare, Shares, SocketWeights, Traffic, Weights};
+use super::{Method, NoShare, OwnerShare, Shares, SocketWeights, Traffic, Weight, Weights};
 use crate::{
     calibration::{CalibratedTraffic, MadeOn, NoEstimate, NoPart, OwnerCounts},
     window::{Owner, RunningTime, float},
@@ -10,12 +10,17 @@ use crate::{
 
 /// The shares of a socket's traffic by what the calibration says of the counts. `None` where the
 /// calibration does not apply: its events were not counted on the socket.
-pub(super) fn shares(
+///
+/// A row has one share, which is its first owner's: the mixtures of several owners together are
+/// those of the sum of their counts. `ran` are the owners that ran on the socket.
+pub(super) fn shares<R: Ord>(
     of: &CalibratedTraffic,
     made_on: MadeOn,
     weights: &[Weights],
     socket: u32,
     traffic: &Traffic,
+    ran: impl Iterator<Item = Owner>,
+    row_of: impl Fn(Owner) -> R,
 ) -> Option<Result<Shares, NoShare>> {
     let events: Vec<&SocketWeights> = (of.events.iter())
         .map(|event| of_event(weights, event)?.sockets.get(&socket))
@@ -26,13 +31,26 @@ pub(super) fn shares(
     if events.iter().any(|event| event.saturated) {
         return Some(Err(NoShare::Saturated));
     }
-    let owners: BTreeSet<Owner> = (events.iter())
-        .flat_map(|event| event.local.keys().chain(event.unseen.keys()).copied())
-        .collect();
-    let counted: Vec<(Owner, Counted)> = owners
-        .into_iter()
-        .map(|owner| (owner, Counted::of(&events, owner)))
-        .collect();
+    let with_counts = events.iter().flat_map(|event| {
+        let unseen = event.unseen.iter().filter(|(_, time)| **time > 0);
+        event
+            .local
+            .keys()
+            .chain(unseen.map(|(owner, _)| owner))
+            .copied()
+    });
+    let owners: BTreeSet<Owner> = with_counts.chain(ran).collect();
+    let mut rows: BTreeMap<R, (Owner, Counted)> = BTreeMap::new();
+    for owner in owners {
+        let counted = Counted::of(&events, owner);
+        match rows.entry(row_of(owner)) {
+            Entry::Vacant(row) => {
+                row.insert((owner, counted));
+            }
+            Entry::Occupied(mut row) => row.get_mut().1.add(counted),
+        }
+    }
+    let counted: Vec<(Owner, Counted)> = rows.into_values().collect();
     Some(divided(of, made_on, &counted, traffic))
 }
 
@@ -43,7 +61,7 @@ fn of_event<'a>(weights: &'a [Weights], event: &str) -> Option<&'a Weights> {
     })
 }
 
-/// The counts of an owner.
+/// The counts of an owner, or of all owners of a row.
 struct Counted {
     /// `None` where some of them were rotated out.
     counts: Option<OwnerCounts>,
@@ -58,8 +76,14 @@ impl Counted {
             samples: 0,
             time: RunningTime::default(),
         };
+        let is_in = |event: &&SocketWeights| {
+            event.local.contains_key(&owner) || event.unseen.contains_key(&owner)
+        };
+        let has_counts = events.iter().any(is_in);
         for event in events {
-            let Some(mut weight) = event.local.get(&owner).copied() else {
+            let counted = event.local.get(&owner).copied();
+            // An owner that no event has counted has no counts.
+            let Some(mut weight) = counted.or((!has_counts).then(Weight::default)) else {
                 all.counts = None;
                 continue;
             };
@@ -76,6 +100,19 @@ impl Counted {
             }
         }
         all
+    }
+
+    fn add(&mut self, other: Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.time.add(other.time);
+        let both = self.counts.take().zip(other.counts);
+        self.counts = both.map(|(mut sum, other)| {
+            let counts = sum.counts.iter_mut().zip(other.counts);
+            counts.for_each(|(sum, count)| *sum += count);
+            let variances = sum.variances.iter_mut().zip(other.variances);
+            variances.for_each(|(sum, variance)| *sum += variance);
+            sum
+        });
     }
 }
 
@@ -104,6 +141,9 @@ fn divided(
                 ..OwnerShare::default()
             },
             Err(NoPart::Unseen) => OwnerShare::without(NoShare::OwnerUnseen),
+            Err(NoPart::NoCounts) if of.may_miss_an_owner() => {
+                OwnerShare::without(NoShare::NothingCounted)
+            }
             Err(NoPart::NoCounts) => OwnerShare::default(),
             Err(NoPart::NoMixture) => OwnerShare::without(NoShare::NoMixture),
             Err(NoPart::TooWide) => OwnerShare::without(NoShare::TooWide),

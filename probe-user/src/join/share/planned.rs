@@ -60,7 +60,7 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
                         let both =
                             chip.is_some_and(|chip| planned.metric.not_shared_on.contains(&chip));
                         let traffic = traffic(planned, window, socket, counted, both)?;
-                        calibrated(plan, planned, window, &weights, socket, &traffic)
+                        calibrated(plan, planned, (window, naming), &weights, socket, &traffic)
                             .unwrap_or_else(|| by_cpus(planned, window, &weights, socket, &traffic))
                     }
                 };
@@ -106,7 +106,7 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
 fn calibrated(
     plan: &Plan,
     planned: &PlannedMetric,
-    window: &Window,
+    (window, naming): (&Window, &Naming),
     weights: &[Weights],
     socket: u32,
     traffic: &Traffic,
@@ -115,12 +115,11 @@ fn calibrated(
     let mut traffics = calibration.traffics.iter();
     let calibrated = traffics.find(|it| it.metric == planned.metric.name)?;
     let alone = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
-    let shares = || calibrated::shares(calibrated, calibration.made_on, weights, socket, traffic);
-    let mut shares = alone.then(shares)??;
-    if let Ok(shares) = &mut shares {
-        shares.add_uncounted(ran(window, socket));
-    }
-    Some(shares)
+    let row_of = |owner| naming.entity(owner);
+    let ran = ran(window, socket);
+    let made_on = calibration.made_on;
+    let shares = || calibrated::shares(calibrated, made_on, weights, socket, traffic, ran, row_of);
+    alone.then(shares)?
 }
 
 /// The shares by the best weights that cover all CPUs that took part.

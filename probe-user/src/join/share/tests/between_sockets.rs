@@ -75,7 +75,8 @@ fn local_reads_are_unknown_if_the_source_counts_more() {
 }
 
 /// The local part is the rest after remote traffic and mismatch. If it is as large as the remote
-/// part, its error is 15.8 %; if it is a tenth of that, its error is ten times as large.
+/// part, its error is 15.8 %, twice the mismatch: what is not attributed, and as much of the remote
+/// part, may be local. If it is a tenth of that, its error is ten times as large.
 #[test]
 fn local_shares_err_by_the_mismatch() {
     let local = [(2, 1_000_000_000), (3, 3_000_000_000)];
@@ -106,7 +107,7 @@ fn without_remote_traffic_there_is_no_mismatch() {
 }
 
 #[test]
-fn the_rest_of_a_socket_is_its_own_containers() {
+fn the_rest_of_the_traffic_goes_to_the_sockets_own_containers() {
     let own = local(&[(2, 1), (3, 3)]);
     let other = SocketWeights {
         local: weights(&[(9, 100)]),

@@ -39,7 +39,48 @@ fn shares(
     socket: u32,
     traffic: &Traffic,
 ) -> Option<Result<Shares, NoShare>> {
-    super::super::calibrated::shares(of, MadeOn::ThisMachine, weights, socket, traffic)
+    rows(of, weights, socket, traffic, &[], |owner| owner)
+}
+
+/// `ran` ran too, and each owner belongs to a row.
+fn rows<R: Ord>(
+    of: &CalibratedTraffic,
+    weights: &[Weights],
+    socket: u32,
+    traffic: &Traffic,
+    ran: &[u64],
+    row_of: impl Fn(Owner) -> R,
+) -> Option<Result<Shares, NoShare>> {
+    let made_on = MadeOn::ThisMachine;
+    let ran = ran.iter().map(|it| owner(*it));
+    super::super::calibrated::shares(of, made_on, weights, socket, traffic, ran, row_of)
+}
+
+/// Owners 2 and 3 are one row, 4 and 5 another; 5 ran and counted nothing, 6 too.
+#[test]
+fn owners_of_a_row_have_one_share() {
+    // Of 2 alone no mixture has the counts.
+    let misses = local(&[(2, 600_000), (3, 400_000), (4, 1_000_000)]);
+    let refills = local(&[(2, 400_000), (3, 3_600_000), (4, 1_000_000)]);
+    let weights = both(misses, refills);
+    let traffic = traffic(5_000_000);
+    let row_of = |owner: Owner| owner.cgroup.0 / 2;
+    let found = rows(&calibration(), &weights, 0, &traffic, &[3, 5, 6], row_of);
+    let found = found.unwrap().unwrap();
+    for (of, truth) in [(2, 4_000_000.0), (4, 1_000_000.0)] {
+        let share = &found.owners[&owner(of)];
+        let error = found.relative_error(share).unwrap();
+        let off = (float(share.count) - truth).abs() / float(share.count);
+        assert!(off <= error && error < 0.01, "{share:?}: {off}, {error}");
+    }
+    assert_eq!(found.owners.len(), 3);
+    // Each pattern counts something, so what counted nothing moved nothing.
+    assert_eq!(found.owners[&owner(6)], OwnerShare::default());
+    let mut unseen_pattern = calibration();
+    unseen_pattern.patterns[1].counts = vec![0.0, 0.0];
+    let found = rows(&unseen_pattern, &weights, 0, &traffic, &[6], |owner| owner);
+    let why = found.unwrap().unwrap().owners[&owner(6)].why_incomplete;
+    assert_eq!(why, Some(NoShare::NothingCounted));
 }
 
 fn traffic(measured: u64) -> Traffic {
