@@ -1,12 +1,13 @@
-//! The CLOCK map: times of the programs' clock, for counts that continue across processes.
+//! The CLOCK map: times of the programs' clock, for counts that a later pmuscope process continues.
 
 use crate::pod::pod;
 
 pod! {
-    /// Times of the programs' clock, in nanoseconds. The program writes `now`, user space the rest.
+    /// Times of the programs' clock, in nanoseconds. The program `clock`, which user space runs to
+    /// read the time, writes `now`; user space writes the rest.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ProgramClock {
-        /// At the last run of the program.
+        /// Time of the last run of `clock`.
         pub now: u64,
         /// When counting into these maps began.
         pub began: u64,

@@ -1,4 +1,4 @@
-//! The kernel log: rate limits and loss counts of the programs' messages about rare events.
+//! Messages of the eBPF programs about rare events (not dmesg): their rate limits and losses.
 
 use crate::{SLOTS, pod::pod};
 
@@ -55,7 +55,7 @@ pod! {
     pub struct LogCpu {
         /// By [`LogKind`].
         pub kinds: [LogLimit; LogKind::ALL.len()],
-        /// The previous counter readings, while the counters are read again.
+        /// The counters at the last check. A counter below its reading here went back.
         pub readings: [u64; SLOTS],
     }
 }

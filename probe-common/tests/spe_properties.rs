@@ -43,7 +43,7 @@ fn fields() -> impl Strategy<Value = Fields> {
 /// A record in a cell of its own, and its fields, without those that do not fit.
 fn cell(mut fields: Fields, random: &mut Random) -> ([u8; 64], Fields) {
     let bytes = random.cell(&mut fields);
-    (bytes, fields.widened())
+    (bytes, fields.as_decoded())
 }
 
 /// The record that the decoder must return; None for an end packet alone, which is no record.
@@ -94,7 +94,7 @@ fn window(cell: &[u8], behind: u8) -> [u8; 72] {
     window
 }
 
-/// Decodes one window as the kernel does.
+/// Decodes one window as the eBPF program does.
 fn decode_window(window: &[u8; 72], place: u64, record: &mut Record) -> WindowContent {
     let place = place % (1 << 16);
     Stream::new(place, place + 64).decode(window, record)
@@ -161,7 +161,7 @@ proptest! {
                     data.resize(next, 0xff);
                 }
             }
-            given.extend(expected_record(fields.widened()));
+            given.extend(expected_record(fields.as_decoded()));
         }
         prop_assert_eq!(decoded(&data, base), given);
     }
@@ -181,7 +181,7 @@ proptest! {
         let alone = decode_window(&window(&data[hit * 64..][..64], 0), place, &mut record);
         // If the garbage hit the end of the record, the damaged record may reach into the next
         // cell.
-        let (lost, own) = match alone {
+        let (lost_after, of_hit_cell) = match alone {
             WindowContent::Padding(64) => (0, Some(vec![])),
             WindowContent::Bad { kind, .. } if kind != BadKind::CutShort => {
                 (0, Some(vec![Err(kind)]))
@@ -194,10 +194,10 @@ proptest! {
         };
         let found = decoded(&data, 0);
         let before: Vec<_> = intact(0..hit).collect();
-        let after: Vec<_> = intact((hit + 1 + lost).min(cells.len())..cells.len()).collect();
+        let after: Vec<_> = intact((hit + 1 + lost_after).min(cells.len())..cells.len()).collect();
         prop_assert!(found.starts_with(&before), "{:?}", alone);
         prop_assert!(found.ends_with(&after), "{:?}", alone);
-        if let Some(own) = own {
+        if let Some(own) = of_hit_cell {
             prop_assert_eq!(found, [before, own, after].concat());
         }
     }
@@ -213,7 +213,7 @@ proptest! {
                 let (bytes, fields) = cell(fields, &mut random);
                 (bytes.to_vec(), fields)
             } else {
-                (random.record(&fields), fields.widened())
+                (random.record(&fields), fields.as_decoded())
             };
             data.extend(bytes);
             if fields != Fields::default() {

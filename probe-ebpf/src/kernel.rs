@@ -269,9 +269,9 @@ impl Task {
     /// Nanoseconds for which it ran, at the switch that takes it off the CPU; at most `limit` if
     /// they come from `last_arrival`.
     ///
-    /// The scheduler's own count restarts when a task is moved between run queues, which happens at
-    /// every exit. `last_arrival` survives such a move, but the kernel does not set it at each
-    /// switch.
+    /// The scheduler's own count restarts when a task changes its group's `cfs_rq`, also on one
+    /// CPU: the kernel does that to each task that exits. `last_arrival` survives it, but the kernel
+    /// does not set it at each switch.
     #[inline(always)]
     pub(crate) fn ran(self, limit: u64) -> u64 {
         if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX
@@ -285,8 +285,8 @@ impl Task {
         self.accounted()
     }
 
-    /// Nanoseconds that the scheduler has counted for it since it was switched in or moved between
-    /// run queues. Too many for real-time tasks: the scheduler does not keep this time for them.
+    /// Nanoseconds that the scheduler has counted for it since it was switched in or changed its
+    /// `cfs_rq`. Too many for real-time tasks: the scheduler does not keep this time for them.
     #[inline(always)]
     fn accounted(self) -> u64 {
         let entity = self.0.wrapping_add(TASK_SE.load() as usize);
@@ -301,7 +301,7 @@ impl Task {
     /// Nanoseconds for which the task that was at `address` ran. An estimate, since the task may be
     /// gone or run elsewhere by now.
     #[inline(always)]
-    pub(crate) fn ran_at(address: u64) -> Option<u64> {
+    pub(crate) fn ran_by_address(address: u64) -> Option<u64> {
         let entity = address + TASK_SE.load();
         let read = |offset: &Global<u64>| {
             let time = (entity + offset.load()) as *const u64;
@@ -332,11 +332,11 @@ impl Task {
         Some(if since < clock { clock - since } else { clock })
     }
 
-    /// When this CPU's scheduler switched in this running task; approximate for the idle task. The
-    /// task did not run at `read` (`CLOCK_MONOTONIC`). Clock and None as for
+    /// When this CPU's scheduler switched in this running task; approximate for the idle task.
+    /// `last_read` (`CLOCK_MONOTONIC`) is a time before that. Clock and None as for
     /// [`Self::switched_out_at`].
     #[inline(always)]
-    pub(crate) fn switched_in_at(self, read: u64) -> Option<u64> {
+    pub(crate) fn switched_in_at(self, last_read: u64) -> Option<u64> {
         let accounted = self.switched_out_at()?;
         if self.pid() == 0 {
             return Some(accounted);
@@ -345,7 +345,7 @@ impl Task {
         // earlier times.
         let ran = self.accounted();
         // SAFETY: the helper has no preconditions.
-        let limit = unsafe { bpf_ktime_get_ns() } - read;
+        let limit = unsafe { bpf_ktime_get_ns() } - last_read;
         Some(if ran <= limit {
             accounted.wrapping_sub(ran)
         } else {

@@ -115,7 +115,7 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
         // The scheduler keeps no time for the idle task: it ran for the rest of the slice after the
         // other task.
         let ran = if prev.pid() == 0 {
-            length.saturating_sub(Task::ran_at(state.task).unwrap_or(length))
+            length.saturating_sub(Task::ran_by_address(state.task).unwrap_or(length))
         } else {
             // The clocks may differ a little.
             prev.ran(length + (length >> 3))

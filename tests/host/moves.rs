@@ -57,7 +57,7 @@ fn the_time_of_a_task_moved_while_it_runs_is_split() {
 
 /// Time from the move to the next flush is charged to the old cgroup, so such moves are counted.
 #[test]
-fn a_task_that_another_one_moves_while_it_runs_is_counted() {
+fn a_move_of_a_running_task_by_another_is_counted() {
     let Some(_machine) = machine() else { return };
     let cgroups = [TestCgroup::new("to"), TestCgroup::new("fro")];
     let mut counting = Counting::start("task-clock");

@@ -28,7 +28,8 @@ use crate::testpmu::TestPmu;
 
 const DEBUG: &str = "/sys/kernel/debug/testpmu";
 
-/// Period of the tests. Emulated tasks execute 1,000,000 operations per ms, so about 240 samples.
+/// Period of the tests. Emulated tasks execute 1,000,000 operations in a ms, and have about 240
+/// samples in it.
 pub(crate) const PERIOD: u64 = 4096;
 
 pub(crate) struct Sampling {
@@ -54,8 +55,8 @@ impl Deref for SpePull {
 }
 
 impl Sampling {
-    /// Samples loads and stores in buffers of eight pages, without a tight time limit, since
-    /// emulation is slow.
+    /// Samples loads and stores. AUX buffers have eight pages. The time limit is long: emulation is
+    /// slow.
     pub(crate) fn start() -> Self {
         Self::with(|_| {})
     }
@@ -124,7 +125,7 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// The records that the PMU wrote for a thread of a process, class and data source on one CPU.
+/// A row of the test PMU's account: the records of one thread, class and data source on one CPU.
 #[derive(Debug)]
 pub(crate) struct Truth {
     pub(crate) tgid: u32,
@@ -315,7 +316,8 @@ pub(crate) fn sample(
             })
         })
         .collect();
-    // Upkeep as in the commands: the log that reveals losses of the kprobe holds 2,048 chunks.
+    // Calls `upkeep` as pmuscope itself does: the log that reveals losses of the kprobe holds 2,048
+    // chunks.
     let mut last_upkeep = Instant::now();
     while !ends.iter().all(JoinHandle::is_finished) {
         thread::sleep(Duration::from_millis(10));

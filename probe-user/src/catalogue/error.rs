@@ -284,7 +284,7 @@ pub enum SelectError {
         reason: String,
     },
     /// A metric of another platform.
-    #[error("metric {name} is for {platforms}, and this is {here}; --chip says otherwise")]
+    #[error("metric {name} is for {platforms}, and this machine is {here}: --chip selects another")]
     Elsewhere {
         /// As written.
         name: String,

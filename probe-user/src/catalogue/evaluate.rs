@@ -86,7 +86,7 @@ impl Metric {
     ///
     /// # Errors
     /// The reason why there is no value. A share above its bound is never clamped: it is marked
-    /// (`FormulaValue::above_bound`), or has no value if its denominator is too small.
+    /// (`FormulaValue::exceeded_bound`), or has no value if its denominator is too small.
     pub fn evaluate(
         &self,
         machine: &Hardware,
@@ -108,7 +108,7 @@ impl Metric {
                     })
                 }
                 _ => Ok(FormulaValue {
-                    above_bound: Some(bound),
+                    exceeded_bound: Some(bound),
                     ..value
                 }),
             },

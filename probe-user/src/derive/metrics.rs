@@ -20,7 +20,7 @@ pub(super) type MetricValue = Result<Estimate, NoValue>;
 fn estimate_of(value: FormulaValue) -> Estimate {
     Estimate {
         running_ratio: value.running_ratio,
-        above_bound: value.above_bound,
+        exceeded_bound: value.exceeded_bound,
         ..Estimate::exact(value.value)
     }
 }

@@ -34,7 +34,7 @@ impl<'a> SampledEvents<'a> {
         let metric = |EventWindow { health: event, .. }: &EventWindow| {
             let metric = MetricInfo {
                 name: format!("sampled_{}", event.name),
-                help: format!("What the samples of {} stand for", event.name),
+                help: format!("{} by its samples", event.name),
                 unit: if event.clock { "ns" } else { "" }.to_owned(),
                 kind: MetricKind::Counter,
                 counting: CounterSource::Samples,
@@ -154,8 +154,7 @@ impl SampledEvents<'_> {
         let everyone = |usage: &SampleUsage| EventSum::new(usage, event).counts;
         let now = everyone(&self.window.total.delta);
         if now.operations > 0.0 {
-            // The expected weight of a sample if periods vary: each event is weighted by its own
-            // sample.
+            // Where periods vary: the mean weight of the sample that an event falls to.
             return Ok(statistics::unsampled(now.variance / now.operations));
         }
         let counted = float(window.gained.counted);
@@ -187,8 +186,8 @@ pub(super) fn warnings(window: &SampleWindow) -> Vec<String> {
     let lines = missed.map(|event| {
         let EventGain { missed, due, .. } = event.gained;
         format!(
-            "{}: {missed} of {due} samples were due by the event's count and were not taken; the \
-             next ones stand for them too",
+            "{}: by the event's count {due} samples were due; {missed} of them were not taken, and \
+             the next ones stand for them too",
             event.health.name
         )
     });
@@ -210,7 +209,7 @@ const INSTRUCTIONS: [&str; 7] = [
 ];
 const PAGES: [&str; 5] = ["owner", "event", "page", "share", "samples"];
 
-/// The `shown` addresses with most samples of each row and event, and their shares of the row's
+/// The `shown` addresses with most events of each row and event, and their shares of the row's
 /// events: instructions, then data pages if any.
 pub(super) fn hottest(window: &SampleWindow, joined: &Joined, shown: usize) -> Vec<ReportTable> {
     [false, true]
@@ -241,7 +240,7 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
         counts: Vec::new(),
     };
     let mut kept_samples = 0;
-    // Includes rows without an address in the table.
+    // Samples of all rows, also without a recorded address.
     let all: u64 = rows
         .iter()
         .flat_map(|(_, row)| &row.delta)
@@ -300,9 +299,9 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
     Some(table)
 }
 
-/// The share of a row's events at one of its addresses. `kept` are the samples of the row with an
-/// address in the table. Any other sample may have been at this address too, which widens the upper
-/// end. `kept` exceeds the row's own samples if the map of rows was full.
+/// The share of a row's events at one of its addresses. `kept` are the row's samples whose address
+/// was recorded. Any other sample may have been at this address too, which widens the upper end.
+/// `kept` exceeds the row's own samples if the map of owners was full.
 fn share(at: HotspotCounts, kept: HotspotCounts, whole: &SampleCounts) -> Option<Estimate> {
     let samples = whole.samples.max(kept.samples);
     let events = whole.operations.max(kept.events);

@@ -40,7 +40,7 @@ pub struct Estimate {
     pub spread: Spread,
     /// The metric's upper bound, if `value` exceeds it; both are then shown. The cause is that its
     /// events did not count the same things.
-    pub above_bound: Option<f64>,
+    pub exceeded_bound: Option<f64>,
     /// Whether the metric's definition has a threshold that the value has passed.
     pub over_threshold: bool,
 }
@@ -136,7 +136,7 @@ impl Estimate {
             value,
             running_ratio: 1.0,
             spread: Spread::Unknown,
-            above_bound: None,
+            exceeded_bound: None,
             over_threshold: false,
         }
     }

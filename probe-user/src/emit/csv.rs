@@ -175,8 +175,8 @@ fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -
                 line.running_ns = text(counter.time.map(|time| time.running));
             }
             interval_ends(&mut line, estimate.estimated_interval());
-            if let Some(bound) = estimate.above_bound {
-                line.reason = above_bound(bound).into();
+            if let Some(bound) = estimate.exceeded_bound {
+                line.reason = exceeded_bound(bound).into();
             } else if estimate.over_threshold {
                 line.reason = OVER_THRESHOLD.into();
             }
@@ -195,7 +195,7 @@ fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -
 const OVER_THRESHOLD: &str = "over the metric's threshold";
 
 /// The reason column of a value above its bound.
-fn above_bound(bound: f64) -> String {
+fn exceeded_bound(bound: f64) -> String {
     format!("above {bound}, the largest possible value: its events do not count the same things")
 }
 

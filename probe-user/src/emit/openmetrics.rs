@@ -136,7 +136,7 @@ impl<'a> FamilySamples<'a> {
                     if gauge.running_ratio < 1.0 {
                         self.push(series, level, Aspect::RunningRatio, gauge.running_ratio);
                     }
-                    if let Some(bound) = gauge.above_bound {
+                    if let Some(bound) = gauge.exceeded_bound {
                         self.push(series, level, Aspect::Bound, bound);
                     }
                 }

@@ -32,8 +32,8 @@ pub enum Absent {
     NeverRan,
     /// It was on the PMU so rarely that more than half of its time is unknown.
     MostlyUnknown,
-    /// The count is 0, but in slices divided by time between two owners, so the true count is
-    /// unknown.
+    /// The count is 0, but it is an estimate: a switch was missed, and the slice was divided by time
+    /// between two owners.
     Divided,
 }
 
@@ -47,9 +47,9 @@ pub struct FormulaValue {
     pub running_ratio: f64,
     /// The smallest divisor with an event in it; `None` without such a divisor.
     pub smallest_divisor: Option<f64>,
-    /// The largest value that is possible if all events count the same things. Set only if `value`
-    /// exceeds it, and only by callers that know this bound: evaluation leaves it `None`.
-    pub above_bound: Option<f64>,
+    /// The bound that `value` exceeds: a share cannot exceed it if its numerator counts a part of its
+    /// denominator. Set only by callers that know this bound: evaluation leaves it `None`.
+    pub exceeded_bound: Option<f64>,
 }
 
 /// Why a metric has no value.
@@ -72,14 +72,14 @@ pub enum NoValue {
     MostlyUnknown,
     /// The count is 0, in slices that were divided by time between two owners.
     #[error(
-        "the kernel did not show all context switches, so that its counts were divided by time: \
-         that there were none is not known"
+        "the count is 0, but it is an estimate: some context switches were missed, and the counts \
+         between them were divided by time"
     )]
     Divided,
     /// An estimate of unknown error.
     #[error(
-        "too few samples to know its error: a mean needs 30 and 1,000 of the whole machine, a \
-         median 6, a 90th percentile 36, a 99th 368"
+        "too few samples to know its error: a mean needs 30, a median 6, a 90th percentile 36, a \
+         99th 368"
     )]
     TooFewSamples,
     /// A percentile of waits.
@@ -87,8 +87,8 @@ pub enum NoValue {
     TooFewWaits,
     /// A number of operations: the core itself chooses which ones it samples.
     #[error(
-        "the core chooses which of them it times, so that how many there were is not known: \
-         samples tell their sources and latencies alone"
+        "the number of operations is not known, since the core itself chooses which ones it \
+         samples: the samples tell only sources and latencies"
     )]
     ChosenByCore,
     /// A quantity that is no event.
@@ -99,7 +99,7 @@ pub enum NoValue {
     DenominatorZero(String),
     /// A share above its largest possible value: its divisor is too small.
     #[error(
-        "denominator too small: {denominator} counts cannot carry a share ({value:.4} where \
+        "denominator too small: {denominator} counts are too few for a share ({value:.4} where \
          {bound} is the most possible)"
     )]
     DenominatorTooSmall {
@@ -110,7 +110,7 @@ pub enum NoValue {
         /// The largest possible value.
         bound: f64,
     },
-    /// The document says that the chip has no such value.
+    /// The metric's source document says that the chip has no such value.
     #[error("not on {chip}: {why}")]
     NotOnChip {
         /// The key of the chip, as in `--chip`.
@@ -118,7 +118,7 @@ pub enum NoValue {
         /// The document's reason.
         why: String,
     },
-    /// The document gives the formula for one configuration of the chip only.
+    /// The metric's source document gives the formula for one configuration of the chip only.
     #[error("not in this configuration: {0}")]
     NotConfigured(String),
     /// The result is infinite or no number.
@@ -173,7 +173,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
             value,
             running_ratio: self.running_ratio,
             smallest_divisor: self.smallest_divisor,
-            above_bound: None,
+            exceeded_bound: None,
         })
     }
 

@@ -44,7 +44,7 @@ const MIXED: &str = "in no group together, so that each event is the one that ra
 pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     lines(out, derived)?;
     let mut above = shown(derived)
-        .filter_map(|it| Some((it.0, it.1.value, it.1.above_bound?)))
+        .filter_map(|it| Some((it.0, it.1.value, it.1.exceeded_bound?)))
         .peekable();
     if above.peek().is_some() {
         writeln!(out, "\n{ABOVE_BOUND}:")?;
@@ -208,7 +208,7 @@ struct MetricLine<'a> {
     value: Option<f64>,
     live: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    above_bound: Option<f64>,
+    exceeded_bound: Option<f64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     over_threshold: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,7 +234,7 @@ impl<'a> MetricLine<'a> {
             place,
             value: value.ok().map(|value| value.value),
             live: value.ok().map(|value| value.running_ratio),
-            above_bound: value.ok().and_then(|value| value.above_bound),
+            exceeded_bound: value.ok().and_then(|value| value.exceeded_bound),
             over_threshold: row.over_threshold,
             reason: value.err().map(reason),
             missing: match value {

@@ -133,7 +133,7 @@ const ZERO: Value = Value::Gauge(Estimate {
     value: 0.0,
     running_ratio: 1.0,
     spread: Spread::Unknown,
-    above_bound: None,
+    exceeded_bound: None,
     over_threshold: false,
 });
 

@@ -75,10 +75,11 @@ struct RooflinePoint {
     subject: usize,
     /// Index of the metric of FLOPs per byte.
     per_byte: usize,
-    /// FLOPs per byte over all windows.
+    /// FLOPs per byte over the windows that have both values.
     intensity: f64,
     /// FLOPs per second over these windows.
     flops: f64,
+    /// The number of these windows.
     windows: usize,
 }
 

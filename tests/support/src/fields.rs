@@ -64,7 +64,7 @@ impl Fields {
 
     /// With eight bytes of events and data source, as [`Fields::of`] reads them.
     #[must_use]
-    pub fn widened(mut self) -> Self {
+    pub fn as_decoded(mut self) -> Self {
         self.events = self.events.map(|(_, bits)| (3, bits));
         self.data_source = self.data_source.map(|(_, source)| (3, source));
         self

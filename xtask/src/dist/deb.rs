@@ -118,7 +118,8 @@ fn control(architecture: &str, size: usize) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Checks that a package unpacks and has all installed files.
+/// Checks that a package has its members, and among its files the binary, the unit and the
+/// configuration.
 pub(super) fn check(deb: &[u8]) -> Result<()> {
     let mut archive = ar::Archive::new(deb);
     let mut members = Vec::new();

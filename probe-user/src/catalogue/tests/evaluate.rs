@@ -147,12 +147,12 @@ fn a_share_above_its_bound_is_marked_or_refused() {
             .starts_with("denominator too small: 40 counts")
     );
     let above = share(3_000, 2_000).unwrap();
-    assert_eq!((above.value, above.above_bound), (150.0, Some(100.0)));
+    assert_eq!((above.value, above.exceeded_bound), (150.0, Some(100.0)));
     // One count too many, such as a request that was on its way.
     let above = share(653_237_921, 653_237_920).unwrap();
     assert!(above.value > 100.0 && above.value < 100.000_001);
-    assert_eq!(above.above_bound, Some(100.0));
-    assert_eq!(share(1_999, 2_000).unwrap().above_bound, None);
+    assert_eq!(above.exceeded_bound, Some(100.0));
+    assert_eq!(share(1_999, 2_000).unwrap().exceeded_bound, None);
     // A share at the bound has a value, whatever its denominator.
     assert_eq!(share(40, 40).unwrap().value, 100.0);
     assert_eq!(share(0, 40).unwrap().value, 0.0);

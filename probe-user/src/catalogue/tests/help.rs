@@ -77,7 +77,7 @@ fn a_fused_multiply_add_counts_two() {
 }
 
 #[test]
-fn help_warns_of_the_stall_slot_halves() {
+fn help_warns_of_inaccurate_stall_slot_events() {
     says(
         "neoverse-v2",
         |name| {
@@ -94,7 +94,7 @@ fn help_warns_of_the_stall_slot_halves() {
 }
 
 #[test]
-fn miss_shares_have_the_caveats_of_the_paper() {
+fn miss_shares_have_the_caveats_of_the_ddio_paper() {
     says(
         "intel-spr",
         |name| name.ends_with("miss_l3"),
@@ -117,7 +117,7 @@ fn iio_parts_follow_the_pcie_lanes() {
 }
 
 #[test]
-fn reads_are_counted_against_their_direction() {
+fn the_data_of_a_read_flows_against_the_name_of_its_event() {
     says(
         "intel-spr",
         |name| name == "io_inbound_read_bandwidth",
@@ -189,7 +189,7 @@ fn stall_events_say_which_way_they_err() {
 }
 
 #[test]
-fn root_ports_are_always_named() {
+fn each_help_names_the_root_port_filter() {
     says(
         "nvidia-grace-pcie",
         |_| true,

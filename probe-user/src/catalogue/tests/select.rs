@@ -76,8 +76,8 @@ fn refusals_say_what_to_do() {
     );
     assert_eq!(
         refusal("ipc,retiring", Chip::named("other").unwrap()),
-        "metric retiring is for emr, gnr, grace, icx, neoverse-v2, spr, zen4, zen5, and this is \
-         generic; --chip says otherwise"
+        "metric retiring is for emr, gnr, grace, icx, neoverse-v2, spr, zen4, zen5, and this \
+         machine is generic: --chip selects another"
     );
     assert_eq!(
         refusal("group:ddio", Chip::named("other").unwrap()),

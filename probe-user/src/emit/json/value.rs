@@ -54,8 +54,8 @@ impl<'a> SeriesFields<'a> {
             map.serialize_entry("group", &group)?;
         }
         interval(map, estimate)?;
-        if let Some(bound) = estimate.above_bound {
-            map.serialize_entry("above_bound", &bound)?;
+        if let Some(bound) = estimate.exceeded_bound {
+            map.serialize_entry("exceeded_bound", &bound)?;
         }
         if estimate.over_threshold {
             map.serialize_entry("over_threshold", &true)?;

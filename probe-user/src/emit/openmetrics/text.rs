@@ -51,7 +51,8 @@ pub fn is_reserved_label(name: &str) -> bool {
     reserved_labels().contains(&name) || begins("label_") || begins("pmuscope_") || begins(BEHIND)
 }
 
-/// The suffix of the name and the type of a family in the other formats, which have fewer types.
+/// The suffix of the name and the type of a family in Prometheus' own text and protobuf formats,
+/// which have fewer types than `OpenMetrics`.
 pub(super) fn plain_type(type_name: &str) -> (&'static str, &'static str) {
     match type_name {
         "counter" => ("_total", "counter"),

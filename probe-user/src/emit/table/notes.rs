@@ -86,9 +86,9 @@ pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
             let at = match &series.value {
                 Ok(_) => match series.estimate() {
                     Some(Estimate {
-                        above_bound: Some(bound),
+                        exceeded_bound: Some(bound),
                         ..
-                    }) => cause_index(&mut causes, above_bound(*bound), None),
+                    }) => cause_index(&mut causes, exceeded_bound(*bound), None),
                     Some(it) if it.over_threshold => {
                         cause_index(&mut causes, OVER_THRESHOLD.to_owned(), None)
                     }
@@ -138,7 +138,7 @@ enum Mention {
 const OVER_THRESHOLD: &str = "over its threshold, which `pmuscope list metrics NAME` has";
 
 /// The note on a value above its bound, which is shown unchanged.
-fn above_bound(bound: f64) -> String {
+fn exceeded_bound(bound: f64) -> String {
     format!("above {bound}, the largest possible value: its events do not count the same things")
 }
 
@@ -169,7 +169,7 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
         NoValue::NeverRan(events) | NoValue::DenominatorZero(events) => events.clone(),
         // The numbers differ for each row.
         NoValue::DenominatorTooSmall { .. } => {
-            let text = "denominator too small: so few counts cannot carry a share";
+            let text = "denominator too small: too few counts for a share";
             return (text.to_owned(), None);
         }
         NoValue::DidNotRun

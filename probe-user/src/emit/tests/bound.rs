@@ -11,7 +11,7 @@ fn report() -> Report {
     let mut report = fixture::report();
     for series in &mut report.series {
         if let Ok(Value::Gauge(gauge)) = &mut series.value {
-            gauge.above_bound = Some(gauge.value / 2.0);
+            gauge.exceeded_bound = Some(gauge.value / 2.0);
         }
     }
     report
@@ -24,7 +24,7 @@ fn a_value_above_its_bound_is_shown_and_flagged() {
             OutputFormat::Table,
             "the largest possible value: its events do not count the same things",
         ),
-        (OutputFormat::Json, "\"above_bound\":"),
+        (OutputFormat::Json, "\"exceeded_bound\":"),
         (OutputFormat::Csv, "the largest possible value"),
         (OutputFormat::OpenMetrics, "_exceeded_bound"),
     ] {

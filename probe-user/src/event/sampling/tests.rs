@@ -32,7 +32,7 @@ fn rates_and_precision_are_taken_out_of_the_event() {
     // The kernel samples clocks only by a period.
     let event = one("cpu-clock/freq=1000/").unwrap();
     assert_eq!(event.rate, Rate::Period(1_000_000));
-    // Counts of clocks include all levels.
+    // A clock that samples one privilege level counts all of them.
     let counted = |text: &str| one(text).unwrap().counts_as_it_samples();
     assert!(counted("cpu-clock") && counted("page-faults:u") && counted("cycles:k"));
     assert!(!counted("cpu-clock:u") && !counted("task-clock:k"));

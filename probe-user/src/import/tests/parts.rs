@@ -153,7 +153,7 @@ fn a_value_just_above_its_bound_is_shown_and_flagged() {
     let json = as_json(&derived);
     let metrics = json["metrics"].as_array().unwrap();
     let line = metrics.iter().find(|line| line["metric"] == name).unwrap();
-    assert_eq!(line["above_bound"], 100.0);
+    assert_eq!(line["exceeded_bound"], 100.0);
 }
 
 /// Table 8 of the DDIO paper, "non-allocating + 2048 queues", and misses of table 7.

@@ -20,7 +20,7 @@ pub enum Method {
     /// By the counts of events on the CPUs and a calibration of what they count
     /// ([`CalibratedTraffic`](crate::calibration::CalibratedTraffic)).
     Calibrated(MadeOn),
-    /// By SPE samples served by that memory.
+    /// By the SPE samples of accesses that the memory of the traffic served.
     Spe,
     /// All of it to the only owner of the device.
     DeviceOwner,
@@ -29,8 +29,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// Standard error of the method itself, without that of the number of samples: the largest
-    /// measured over the loads of docs/how-it-works/accuracy.md. `None` if it was not measured.
+    /// Standard error of the method itself: the largest measured over the loads of
+    /// docs/how-it-works/accuracy.md. `None` if it was not measured.
     fn measured_error(&self) -> Option<f64> {
         match self {
             Self::Counted { but, .. } => but.is_none().then_some(COUNTER_ERROR),
@@ -60,8 +60,8 @@ impl Method {
         }
     }
 
-    /// Relative standard error of a share by its method and the number of samples of its weight
-    /// (n^-1/2).
+    /// Relative standard error of a share: that of the method, and n^-1/2 for the number of counts
+    /// or samples of its weight.
     pub(super) fn counting_error(&self, samples: u64) -> Option<f64> {
         let own = self.measured_error()?;
         if own == 0.0 {
@@ -102,9 +102,8 @@ impl fmt::Display for Validation {
 pub(super) const COUNTER_ERROR: f64 = 0.0056;
 
 /// Standard error of sampled weights, by docs/how-it-works/accuracy.md: the largest root mean
-/// square over the shares of a load (1.15 %), in the time in which samples were taken. It includes
-/// the error by the number of samples, which could not be separated: that error is stated twice
-/// rather than not at all.
+/// square over the shares of a load, while samples were taken. It includes the error by the number
+/// of samples, which could not be separated: that error is stated twice rather than not at all.
 pub(super) const SAMPLE_ERROR: f64 = 0.0116;
 
 /// The value of the label `method`.
@@ -139,16 +138,16 @@ pub enum NoShare {
          do not count"
     )]
     NothingCounted,
-    /// No mixture of the calibrated patterns has the owner's counts.
+    /// No mixture of the calibrated patterns gives the owner's counts.
     #[error(
-        "its counts are those of no mixture of the calibrated patterns: what it does was not \
+        "no mixture of the calibrated patterns gives its counts: it does something that was not \
          calibrated"
     )]
     NoMixture,
-    /// Mixtures of the calibrated patterns that moved very different amounts have its counts.
+    /// The owner's counts fit mixtures that move very different amounts.
     #[error(
-        "its counts fit patterns that move very different amounts, so its share is within half of \
-         itself at best"
+        "its counts fit patterns that move very different amounts: the error of its share would \
+         exceed half of it"
     )]
     TooWide,
     /// The counts of all owners stand for more traffic than there was.
@@ -159,8 +158,8 @@ pub enum NoShare {
     MoreThanMoved,
     /// More traffic than the counts of all owners can stand for.
     #[error(
-        "more was moved than any mixture of the calibrated patterns has counts for: something that \
-         was not calibrated moves memory"
+        "more was moved than the counts explain by any mixture of the calibrated patterns: \
+         something that was not calibrated reads or writes memory"
     )]
     Unexplained,
     /// The owner's whole share is within the mismatch of source and destination counts.
@@ -187,7 +186,7 @@ pub enum NoShare {
          apart"
     )]
     BothMemories,
-    /// The PMU does not count a known device.
+    /// It is not known which device the PMU counts.
     #[error(
         "the devices behind this count are unknown: `pmuscope list devices` shows the known ones"
     )]
