@@ -270,8 +270,8 @@ impl Task {
     /// they come from `last_arrival`.
     ///
     /// The scheduler's own count restarts when a task changes its group's `cfs_rq`, also on one
-    /// CPU: the kernel does that to each task that exits. `last_arrival` survives it, but the kernel
-    /// does not set it at each switch.
+    /// CPU: the kernel does that to each task that exits. `last_arrival` survives it, but the
+    /// kernel does not set it at each switch.
     #[inline(always)]
     pub(crate) fn ran(self, limit: u64) -> u64 {
         if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX

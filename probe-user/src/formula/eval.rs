@@ -32,8 +32,8 @@ pub enum Absent {
     NeverRan,
     /// It was on the PMU so rarely that more than half of its time is unknown.
     MostlyUnknown,
-    /// The count is 0, but it is an estimate: a switch was missed, and the slice was divided by time
-    /// between two owners.
+    /// The count is 0, but it is an estimate: a switch was missed, and the slice was divided by
+    /// time between two owners.
     Divided,
 }
 
@@ -47,8 +47,8 @@ pub struct FormulaValue {
     pub running_ratio: f64,
     /// The smallest divisor with an event in it; `None` without such a divisor.
     pub smallest_divisor: Option<f64>,
-    /// The bound that `value` exceeds: a share cannot exceed it if its numerator counts a part of its
-    /// denominator. Set only by callers that know this bound: evaluation leaves it `None`.
+    /// The bound that `value` exceeds: a share cannot exceed it if its numerator counts a part of
+    /// its denominator. Set only by callers that know this bound: evaluation leaves it `None`.
     pub exceeded_bound: Option<f64>,
 }
 
