@@ -37,7 +37,7 @@ pub struct Fields {
 
 impl Fields {
     /// What the decoder found. A record does not keep the sizes of events and data source, so they
-    /// read as eight bytes: compare with [`Fields::widened`].
+    /// read as eight bytes: compare with [`Fields::as_decoded`].
     pub fn of(record: &Record) -> Self {
         Self {
             pc: record.pc().map(InstructionAddress::raw),
