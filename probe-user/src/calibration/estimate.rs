@@ -235,12 +235,6 @@ impl CalibratedTraffic {
         bounds.collect()
     }
 
-    /// Whether an owner without counts may have moved something: a pattern has none.
-    pub(crate) fn may_miss_an_owner(&self) -> bool {
-        let mut patterns = self.patterns.iter();
-        patterns.any(|it| it.counts.iter().all(|count| *count == 0.0))
-    }
-
     fn vectors(&self) -> Vec<&[f64]> {
         let patterns = self.patterns.iter();
         patterns.map(|it| it.counts.as_slice()).collect()

@@ -39,10 +39,11 @@ pub(super) fn shares<R: Ord>(
             .chain(unseen.map(|(owner, _)| owner))
             .copied()
     });
-    let owners: BTreeSet<Owner> = with_counts.chain(ran).collect();
+    let ran: BTreeSet<Owner> = ran.collect();
+    let owners: BTreeSet<Owner> = with_counts.chain(ran.iter().copied()).collect();
     let mut rows: BTreeMap<R, (Owner, Counted)> = BTreeMap::new();
     for owner in owners {
-        let counted = Counted::of(&events, owner);
+        let counted = Counted::of(&events, owner, ran.contains(&owner));
         match rows.entry(row_of(owner)) {
             Entry::Vacant(row) => {
                 row.insert((owner, counted));
@@ -67,14 +68,16 @@ struct Counted {
     counts: Option<OwnerCounts>,
     samples: u64,
     time: RunningTime,
+    ran: bool,
 }
 
 impl Counted {
-    fn of(events: &[&SocketWeights], owner: Owner) -> Self {
+    fn of(events: &[&SocketWeights], owner: Owner, ran: bool) -> Self {
         let mut all = Self {
             counts: Some(OwnerCounts::default()),
             samples: 0,
             time: RunningTime::default(),
+            ran,
         };
         let is_in = |event: &&SocketWeights| {
             event.local.contains_key(&owner) || event.unseen.contains_key(&owner)
@@ -105,6 +108,7 @@ impl Counted {
     fn add(&mut self, other: Self) {
         self.samples = self.samples.saturating_add(other.samples);
         self.time.add(other.time);
+        self.ran |= other.ran;
         let both = self.counts.take().zip(other.counts);
         self.counts = both.map(|(mut sum, other)| {
             let counts = sum.counts.iter_mut().zip(other.counts);
@@ -141,9 +145,7 @@ fn divided(
                 ..OwnerShare::default()
             },
             Err(NoPart::Unseen) => OwnerShare::without(NoShare::OwnerUnseen),
-            Err(NoPart::NoCounts) if of.may_miss_an_owner() => {
-                OwnerShare::without(NoShare::NothingCounted)
-            }
+            Err(NoPart::NoCounts) if counted.ran => OwnerShare::without(NoShare::NothingCounted),
             Err(NoPart::NoCounts) => OwnerShare::default(),
             Err(NoPart::NoMixture) => OwnerShare::without(NoShare::NoMixture),
             Err(NoPart::TooWide) => OwnerShare::without(NoShare::TooWide),
