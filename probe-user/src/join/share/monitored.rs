@@ -10,7 +10,8 @@ use crate::{
     window::{Owner, Window},
 };
 
-/// Bytes by row and socket, of rows whose tasks are all in groups with tasks of only that row.
+/// Bytes by row and socket, of rows whose cgroups are all in groups, by the groups with tasks of only
+/// that row.
 pub(crate) fn monitored(
     deltas: &[GroupBytes],
     window: &Window,
