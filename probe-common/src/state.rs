@@ -63,7 +63,7 @@ pod! {
     /// The programs' counts of their own work, on one CPU or summed over all.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct CpuCounts {
-        /// Runs of the switch hook on this CPU.
+        /// Runs of the switch hook and of the `sched_exit` program.
         pub runs: u64,
         /// Charges: the open slice was added to its owner and closed.
         pub charges: u64,

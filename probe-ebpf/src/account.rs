@@ -55,8 +55,8 @@ pub(crate) enum Moment {
 /// Counters are read first and close together: ratios of them then cover the same time, and the
 /// look-ups that follow are not charged to the outgoing task.
 ///
-/// Programs run after their switch: tens of microseconds after it when the CPU leaves idle with
-/// cold caches. Clock counters are set back to the switch itself.
+/// Programs run later than the scheduler's time stamp of the switch: by tens of microseconds when
+/// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp.
 #[inline(always)]
 pub(crate) fn read(state: &mut CpuState, moment: Moment) {
     // The verifier drops the look-up where no clock is counted.

@@ -1,5 +1,5 @@
 //! The static binaries that run in guests: pmuscope, the loads and test binaries. A host test also
-//! runs pmuscope in a container.
+//! runs this pmuscope in a container.
 
 use std::{collections::BTreeMap, path::PathBuf, process::Stdio};
 

@@ -40,8 +40,9 @@ rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
 const COMMANDS: &str = "cargo xtask run -- doctor
 cargo xtask test";
 
-/// Runs as root in new namespaces; $1 is the new root. The namespace's end removes its mounts. It
-/// uses `pivot_root` and not chroot, since runc's own `pivot_root` fails in a chroot.
+/// Runs as root in a new mount namespace, whose end removes its mounts. $1 is the new root, $2 the
+/// script to run in it. Uses `pivot_root` and not chroot, since runc's own `pivot_root` fails in a
+/// chroot.
 const ENTER: &str = r#"
 mount --bind "$1" "$1"
 mount --rbind /sys "$1/sys" && mount --make-rslave "$1/sys"
@@ -174,7 +175,8 @@ fn enter(root: &Path, script: &str) -> Command {
         .args(["sh", "-euc", ENTER, "sh"])
         .arg(root)
         .arg(script);
-    // Removes variables that cargo and rustup set for this xtask; those that the user set stay.
+    // Removes variables that cargo and rustup set for this xtask, and paths outside of the new
+    // root; other variables of the user stay.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         let removed = ["CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "LD_LIBRARY_PATH"];

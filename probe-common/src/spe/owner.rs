@@ -10,7 +10,7 @@ pod! {
     /// The current and the previous owner of a thread's samples.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeTask {
-        /// Its cgroup.
+        /// The current owner's cgroup.
         pub cgroup: CgroupId,
         /// The cgroup of the previous thread with this id, or of this thread before it was moved.
         pub previous_cgroup: CgroupId,
@@ -19,7 +19,7 @@ pod! {
         pub since: u64,
         /// Start of the previous ownership; [`SpeTask::NO_PREVIOUS`] if there is none.
         pub previous_since: u64,
-        /// Its process.
+        /// The current owner's process.
         pub tgid: u32,
         /// The process of the previous owner.
         pub previous_tgid: u32,
@@ -78,9 +78,9 @@ pod! {
     pub struct SpeSwitch {
         /// `CLOCK_MONOTONIC` nanoseconds.
         pub since: u64,
-        /// The cgroup that was switched in.
+        /// The cgroup of the thread that was switched in.
         pub cgroup: CgroupId,
-        /// Its process.
+        /// That thread's process.
         pub tgid: u64,
     }
 }

@@ -60,8 +60,8 @@ impl Task {
         on_queue == MIGRATING
     }
 
-    /// When it was last switched in, by the clock of that run queue. Callers know that the kernel's
-    /// types have the field.
+    /// When it was last switched in, by the clock of its run queue at that time. Callers know that
+    /// the kernel's types have the field.
     #[inline(always)]
     pub(crate) fn last_arrival(self) -> u64 {
         let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);

@@ -1,4 +1,4 @@
-//! Saves totals by a child process, so that counting never waits for their file system.
+//! Saves totals by a child process, so that the agent waits at most a second for their file system.
 //!
 //! A thread would not do: while it waits for a frozen file system, the kernel cannot end the
 //! agent's process, and its locks, port and memory stay in use.

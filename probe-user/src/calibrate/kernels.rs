@@ -1,5 +1,5 @@
-//! The kernels: loops that move memory in a known pattern. All accesses are volatile or assembly,
-//! so that no build leaves them out.
+//! The kernels: loops that move memory in a known pattern. All accesses are volatile, assembly or
+//! followed by `black_box`, so that no build leaves them out.
 
 use std::{io, ptr};
 
@@ -87,7 +87,7 @@ pub(super) enum Running {
 }
 
 impl Running {
-    /// Writes its memory, so that the kernel places it near this thread.
+    /// Writes its memory, so that Linux places the pages near this thread (first touch).
     pub(super) fn touch(&mut self) {
         match self {
             Self::Triad(arrays, _) => arrays.touch(),
@@ -96,9 +96,9 @@ impl Running {
         }
     }
 
-    /// Does a part of the work, of about a millisecond or more.
+    /// Does a part of the work: one pass over the memory, or a number of random accesses.
     pub(super) fn step(&mut self, vectors: Vectors) {
-        /// Number of accesses in a step with random accesses.
+        /// Number of random accesses in a step.
         const RANDOM: u64 = 1 << 13;
         match self {
             Self::Triad(arrays, stores) => arrays.triad(vectors, *stores, 1),

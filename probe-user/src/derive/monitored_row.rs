@@ -29,7 +29,8 @@ impl<P: Ord> MonitoredRow<P> {
         self.counts.push(count);
     }
 
-    /// Adds a share with its interval. Of several of a metric and memory, at most one is known.
+    /// Adds a share with its interval. Of several shares of one metric and memory, at most one is
+    /// known.
     pub(crate) fn add_share(
         &mut self,
         place: (usize, P),
@@ -47,7 +48,7 @@ impl<P: Ord> MonitoredRow<P> {
         all.filter(|_| !self.counts.is_empty())
     }
 
-    /// The sum of the shares; `None` unless each of so many metrics has shares and all are known.
+    /// The sum of the shares; `None` unless `metrics` metrics have shares and all shares are known.
     /// The same causes move all of them, so half widths add up.
     pub(crate) fn share(&self, metrics: usize) -> Option<ShareWidth> {
         let found: BTreeSet<usize> = self.shares.keys().map(|(metric, _)| *metric).collect();

@@ -56,7 +56,7 @@ pub struct SpeEvent {
     pub exclude: Exclude,
     /// The CPUs that have this PMU.
     pub cpus: CpuList,
-    /// Mean number of operations between samples beyond the period.
+    /// Mean number of operations that jitter adds to the period.
     pub jitter: f64,
 }
 

@@ -29,8 +29,8 @@ pub use self::{
     tree::Implicit,
 };
 
-/// Maximum length of a formula in characters. The longest in the documents has 180; perf's are
-/// longer, since they contain the formulas of the metrics that they name.
+/// Maximum length of a formula in characters. Those of the built-in catalogue have fewer than 300;
+/// perf's are longer, since they contain the formulas of the metrics that they name.
 pub const MAX_LENGTH: usize = 64_000;
 
 /// Maximum number of nested operators: each is a recursive call of the evaluation.

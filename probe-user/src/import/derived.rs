@@ -46,7 +46,7 @@ pub struct DerivedRow<'a> {
     pub metric: &'a Metric,
     /// Interval and scope of the input.
     pub set: Arc<ReadingSet>,
-    /// Socket, device, peer, part, filters; empty for a whole machine.
+    /// Socket, device, peer, part, filters, modifiers; empty for a whole machine.
     pub place: Arc<str>,
     /// The value.
     pub value: Result<FormulaValue, NoValue>,

@@ -1,10 +1,10 @@
 //! Infers which events were counted as a group.
 //!
-//! perf prints an event of several groups once for each group, but in no form names the group. Two
-//! facts show it: the events of a group have the same running time and percentage to the digit,
-//! since perf reads a group at once; and no event is twice in a group. For groups that ran all the
-//! time, the next group may be noticed late, when an event repeats. Such groups counted for the
-//! same time, so it makes no difference which of them a count is from.
+//! perf prints an event of several groups once for each group, but none of its output formats names
+//! the group. Two facts show it: the events of a group have the same running time and percentage to
+//! the digit, since perf reads a group at once; and no event is twice in a group. For groups that
+//! ran all the time, the next group may be noticed late, when an event repeats. Such groups counted
+//! for the same time, so it makes no difference which of them a count is from.
 
 use super::Reading;
 
@@ -32,7 +32,7 @@ impl GroupOrder {
         }
     }
 
-    /// The group of the next event in a part, and whether the event came before.
+    /// The group of the next event in a part, and whether the event came before in this part.
     pub(super) fn group(
         &mut self,
         part: usize,

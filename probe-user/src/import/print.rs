@@ -245,7 +245,7 @@ impl<'a> MetricLine<'a> {
     }
 }
 
-/// The reason in words, with the remedy if it is perf's.
+/// The reason in words; for an unknown time, also how to have perf print it.
 fn reason(why: &NoValue) -> String {
     match why {
         NoValue::NotKnown(Implicit::Seconds | Implicit::DurationTime) => {

@@ -38,7 +38,7 @@ pub(super) fn implicit(reading: &Reading) -> Option<Implicit> {
 }
 
 /// The target's time on CPUs by task-clock, ns. It replaces the counters' enabled time if the input
-/// does not have that.
+/// has no enabled time.
 fn clock(reading: &Reading) -> Option<f64> {
     let name = reading.event.split(':').next()?;
     let factor = match reading.unit.as_str() {

@@ -1,5 +1,5 @@
-//! The row of each cgroup, by the names of all cgroups ([`Naming`]). It is reused from window to
-//! window until a name changes.
+//! The row of each cgroup, by the names of all cgroups ([`Naming`]). A [`Naming`] is reused from
+//! window to window until a name changes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -24,9 +24,10 @@ pub(crate) struct Naming {
 #[derive(Clone, Debug, PartialEq)]
 enum CgroupRow {
     Of(Entity),
-    /// Each process has its own row. Holds the name of this cgroup in other rows.
+    /// Each process has its own row. Holds the container or cgroup, by which other rows name it.
     OfItsProcesses(Entity),
-    /// Outside the part of the hierarchy that the user selected. Holds its name in rows.
+    /// Outside the part of the hierarchy that the user selected. Holds the container or cgroup, by
+    /// which visible rows name it.
     Hidden(Entity),
 }
 

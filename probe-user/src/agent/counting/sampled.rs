@@ -24,7 +24,7 @@ use crate::{
 /// Why memory accesses cannot be sampled. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// SPE cannot sample, or the machine has neither SPE nor events for it.
+    /// SPE cannot sample, or the machine has neither SPE nor events of memory accesses.
     #[error(transparent)]
     Spe(#[from] SpeError),
     /// The events cannot sample them.
@@ -125,8 +125,8 @@ fn event_backend(
     }
 }
 
-/// The settings for sampling these events; events of memory accesses come last. None without any.
-/// One program handles all of them: its budget and its rows are the sums of both kinds.
+/// The settings for sampling these events; None without any. In `events`, memory accesses come
+/// last. One program handles all events: its budget and its rows are the sums of both kinds.
 pub(super) fn sampling_config(
     config: &Config,
     events: Vec<SampledEvent>,

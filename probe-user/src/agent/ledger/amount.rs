@@ -97,7 +97,7 @@ impl Amount {
 }
 
 impl RawCount {
-    /// Whether a counter was reset: its value or its time fell by half or more.
+    /// Whether a counter was reset: its value or its time fell by more than half.
     fn was_reset(&self, now: &Self) -> bool {
         let halved = |then: u64, now: u64| now < then.div_ceil(2);
         halved(self.raw, now.raw) || halved(self.time.0, now.time.0)

@@ -2,7 +2,8 @@
 //! syntax for a catalogue file.
 //!
 //! 1. `directory` reads the files of the CPU's model, which `mapfile` chooses;
-//! 2. `encoding` and `metrics` read their entries, `expression` parses to the tree of `node`;
+//! 2. `encoding` and `metrics` read the files' entries, `expression` parses an expression into the
+//!    tree of `node`;
 //! 3. `resolve` replaces the names of an expression, with the events that `events` finds;
 //! 4. `threshold` writes the condition, over values of metrics, under which a value is marked;
 //! 5. [`translate`] makes a catalogue file of all that, and lists what it refused.
@@ -50,7 +51,8 @@ use crate::formula::MAX_LENGTH;
 /// The group of metrics without one.
 const UNGROUPED: &str = "perf";
 
-/// The prefix of a metric's name that the catalogue has already.
+/// The prefix of a metric's name if the catalogue already has a metric of that name, or if the name
+/// does not begin with a letter.
 const PREFIX: &str = "perf_";
 
 /// The catalogue file of a directory, with the metrics that it cannot have.

@@ -85,7 +85,7 @@ impl Counted {
         let has_counts = events.iter().any(is_in);
         for event in events {
             let counted = event.local.get(&owner).copied();
-            // An owner that no event has counted has no counts.
+            // An owner that no event has counted has counts of 0.
             let Some(mut weight) = counted.or((!has_counts).then(Weight::default)) else {
                 all.counts = None;
                 continue;

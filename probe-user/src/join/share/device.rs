@@ -66,7 +66,8 @@ fn bytes(
             weight.samples = weight.weight;
         }
     }
-    // Even if no device moved anything, bytes must be able to tell the direction.
+    // Some metrics cannot be divided by bytes: they have no shares, even if no device moved
+    // anything.
     of_moved(&IoBytes::default())?;
     Ok(weights)
 }
