@@ -166,7 +166,8 @@ fn section_text(out: &mut impl Write, section: &EventSection) -> io::Result<()> 
     )
 }
 
-/// Writes the metrics that can be counted, then the others by their reason, which many may share.
+/// Writes the metrics that can be counted or were not tried, then the others by their reason, which
+/// many may share.
 fn metrics_text(out: &mut impl Write, metrics: &[MetricItem]) -> io::Result<()> {
     writeln!(out, "Metrics (stat -M NAME, group:GROUP or all)")?;
     let here = metrics

@@ -1,4 +1,4 @@
-//! Packs events that must be counted together into as few groups as the PMU can run.
+//! Packs sets of events that must be counted together into few groups that the PMU can run.
 
 /// Groups, and the group of each event set.
 #[derive(Debug, PartialEq)]

@@ -26,7 +26,8 @@ use crate::{
 /// that some runs are undisturbed.
 const MIN_RUN_TIME: Duration = Duration::from_millis(1);
 
-/// The most time for one point of the sweep, once it has the fewest runs.
+/// The time limit for one point of the sweep. It applies once the point has the minimum number of
+/// runs.
 const MAX_POINT_TIME: Duration = Duration::from_secs(1);
 
 /// Without given sizes, one part in this many of the free memory is used.
@@ -35,7 +36,8 @@ const MEMORY_DIVISOR: u64 = 4;
 /// Bytes of free memory to assume where the kernel does not report them.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
-/// Measures this machine. Takes some seconds, on all CPUs that this process may use.
+/// Measures this machine, on all CPUs that this process may use. Takes some seconds; with hundreds
+/// of CPUs a minute or two.
 ///
 /// # Errors
 ///
@@ -290,7 +292,8 @@ impl Setup {
         let (cpus, _) = group.first(threads);
         for working_set in self.working_sets(cpus) {
             self.bandwidth(group, threads, &working_set, Stores::Plain, all)?;
-            // Non-temporal stores bypass the caches, so they are measured on memory.
+            // Non-temporal stores bypass the caches, so they are measured on memory and on given
+            // sizes only.
             if working_set.level == MEMORY || !self.sizes.is_empty() {
                 self.bandwidth(group, threads, &working_set, Stores::NonTemporal, all)?;
             }

@@ -56,7 +56,7 @@ pub struct RunStats {
     pub median: f64,
     /// Number of runs.
     pub runs: usize,
-    /// The part of their time, from 0 to 1, in which threads waited for their CPUs.
+    /// The part of the threads' time, from 0 to 1, in which they waited for their CPUs.
     pub waited: f64,
 }
 
@@ -67,7 +67,7 @@ pub struct Latency {
     pub socket: u32,
     /// The CPU.
     pub cpu: u32,
-    /// The level that holds the working set: `L1`, .., `memory`, or `given`.
+    /// The level that holds the working set: `L1`, .., `memory`, or `given BYTES`.
     pub level: String,
     /// Bytes of the working set.
     pub bytes: u64,
@@ -93,7 +93,7 @@ pub struct Bandwidth {
     /// The CPUs that it was measured on.
     #[serde(flatten)]
     pub on: MeasuredCpus,
-    /// The level that holds the arrays: `L1`, .., `memory`, or `given`.
+    /// The level that holds the arrays: `L1`, .., `memory`, or `given BYTES`.
     pub level: String,
     /// Bytes of the three arrays of all threads.
     pub bytes: u64,
@@ -105,7 +105,7 @@ pub struct Bandwidth {
     pub huge_pages: Option<f64>,
     /// The idle latency of the same level, in nanoseconds.
     pub latency_ns: Option<f64>,
-    /// The best bandwidth times that latency: the least number of bytes in flight at any moment.
+    /// The best bandwidth times that latency: a lower bound of the mean number of bytes in flight.
     pub bytes_in_flight: Option<f64>,
     /// The bytes in flight as cache lines for each core.
     pub lines_in_flight_per_core: Option<f64>,

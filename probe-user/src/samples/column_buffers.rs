@@ -1,5 +1,5 @@
-//! Buffers of a row group, one for each column. They neither allocate nor compare per value, and
-//! their loops over samples do not branch on values.
+//! Buffers of a row group, one for each column. They do not allocate per value, and their loop over
+//! samples does not branch on whether a value is missing.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -113,8 +113,8 @@ pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, SampleReadError> {
     let metadata = fs::metadata(path);
     let directory = match &metadata {
         Ok(found) if found.is_dir() => path.to_owned(),
-        // The file is empty until its parts are merged; a link's or a device's file is written in
-        // place.
+        // A new file is empty until its parts are merged. Behind a link the file is written in
+        // place, and may lack its end.
         Ok(found) if found.is_file() && parts.is_dir() && !has_end(path) => parts,
         Err(error) if error.kind() == io::ErrorKind::NotFound && parts.is_dir() => parts,
         Ok(_) => return Ok(vec![path.to_owned()]),

@@ -22,7 +22,8 @@ pub(crate) struct Rotation {
     interval: u64,
     /// Exchanges of counters, over all CPUs.
     pub(crate) exchanges: u64,
-    /// By CPU: charges at the start of the interval. A CPU without a charge since then was asleep.
+    /// By CPU: charges at the start of the interval. An idle CPU without a charge since then was
+    /// asleep.
     charges: BTreeMap<u32, u64>,
     random: u64,
     /// Added to the index of the group in this round, so that no periodic behaviour of a container
@@ -100,8 +101,7 @@ impl Rotation {
         usize::try_from(position % groups as u64).expect("less than groups")
     }
 
-    /// Starts the next interval. A round of `groups` intervals starts at another group than the
-    /// last round.
+    /// Starts the next interval. Each round of `groups` intervals starts at a random group.
     fn next(&mut self, groups: usize) {
         self.interval += 1;
         if self.interval.is_multiple_of(groups as u64) {

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::GrowingRow;
 
 /// Samples of one row, and the number of operations that they stand for. The weight of an SPE
-/// sample is the current period, times the ratio of written to decoded bytes of its CPU. The weight
-/// of an event's sample is what the event counted since the last sample, scaled if the event was
-/// multiplexed.
+/// sample is the current period plus the mean of its jitter, times the ratio of written to decoded
+/// bytes of its CPU. The weight of an event's sample is what the event counted since the last
+/// sample, scaled if the event was multiplexed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleCounts {
     /// Raw number of samples.

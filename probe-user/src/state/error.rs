@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-/// Why a state cannot be saved, or totals start from zero. Each message says what to do.
+/// Why a state cannot be saved, or totals start from zero. Each message says what is lost.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {

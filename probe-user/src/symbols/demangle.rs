@@ -7,7 +7,8 @@ use cpp_demangle::{DemangleOptions, Symbol};
 /// Maximum length of a name in bytes, mangled and demangled. Some names would grow without bound.
 const LONGEST: usize = 4096;
 
-/// The demangled name; the name itself if it is not mangled, or too long.
+/// The demangled name; the name itself if it is not mangled, or too long when demangled. A name
+/// longer than [`LONGEST`] is cut instead.
 pub(super) fn demangled(name: &str) -> String {
     // Compiler suffixes of cloned functions stay, as in perf, since they distinguish the clones.
     if name.len() > LONGEST {

@@ -9,7 +9,8 @@ use crate::sys::records::PerfRecord;
 pub(super) struct WatchedProcesses {
     pub(super) mappings: Mappings,
     pub(super) files: ModuleFiles,
-    /// BPF programs were loaded or unloaded since the kernel's symbols were read.
+    /// BPF programs or trampolines may have been loaded or removed since the kernel's symbols were
+    /// read.
     pub(super) kernel_changed: bool,
 }
 

@@ -3,8 +3,8 @@
 /// Instructions per round.
 pub const PER_ROUND: u64 = 2;
 
-/// Executes [`PER_ROUND`] instructions in user mode for each of `rounds`, at least 1, and a few
-/// around them.
+/// Executes [`PER_ROUND`] instructions in user mode for each round, and a few around the loop.
+/// `rounds` must be at least 1.
 pub fn spin(rounds: u64) {
     // SAFETY: counts a register of its own down to 0, touches nothing else.
     #[cfg(target_arch = "aarch64")]

@@ -144,7 +144,7 @@ impl SheetTable<'_> {
         }
     }
 
-    /// Draws a column with its head, whose last line of the name is the line `names`.
+    /// Draws a column with its head, in which the names of all columns end at line `names`.
     fn draw_column(
         &self,
         column: &SheetColumn,
@@ -260,8 +260,8 @@ fn scrolled(chosen: Option<usize>, above: usize, visible: usize, many: usize) ->
     above.min(many.saturating_sub(visible))
 }
 
-/// The first visible column: the selected column is visible, and no column is out of view on the
-/// left that has room.
+/// The first visible column: the selected column is visible, and no column on the left is out of
+/// view that would fit.
 fn first_column(
     columns: &[SheetColumn],
     chosen: Option<usize>,

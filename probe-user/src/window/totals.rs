@@ -1,4 +1,4 @@
-//! Totals since the session began, with the deltas of a window ([`Gained`]).
+//! Totals since counting began, with the deltas of a window ([`Gained`]).
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 

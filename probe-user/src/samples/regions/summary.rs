@@ -66,7 +66,7 @@ pub struct RegionRow {
     pub pid: Option<u32>,
     /// The thread.
     pub tid: Option<u32>,
-    /// Its name.
+    /// The thread's name.
     pub comm: Option<Arc<str>>,
     /// All samples: loads, stores and others.
     pub samples: u64,
@@ -76,7 +76,7 @@ pub struct RegionRow {
     pub stores: u64,
     /// Mean latency in cycles, see [`Sample::cycles`]; None if no sample has a latency.
     pub mean_latency_cycles: Option<f64>,
-    /// Load samples by data source; on cores with a table.
+    /// Load samples by data source; with SPE only on cores with a data-source table.
     pub sources: BTreeMap<&'static str, u64>,
 }
 

@@ -47,7 +47,7 @@ pub enum Continuity {
     Replaced,
 }
 
-/// The pins of a session. Dropping it removes them.
+/// The pins of a session. Dropping this value removes them, unless they are to be kept.
 #[derive(Debug)]
 pub(crate) struct SessionPins {
     pin_dir: PinDir,

@@ -12,9 +12,10 @@
 
 use crate::event::sampling::{Rate, SampledEvent};
 
-/// Assumed number of loads that a busy core times in a second. The event counts only loads that the
-/// core tagged, and each takes at least four cycles (Intel SDM volume 3, "Load Latency Performance
-/// Monitoring Facility"). So at 4 GHz the number is at most ten times as large.
+/// Assumed number of loads per second whose latency a busy core measures. The event counts only
+/// loads that the core tagged, and each takes at least four cycles (Intel SDM volume 3, "Load
+/// Latency Performance Monitoring Facility"). So at 4 GHz the real number is at most ten times as
+/// large.
 const BUSY: u64 = 100_000_000;
 
 /// Factor by which a busy core may be sampled more often than requested, until the next reading.
@@ -26,7 +27,7 @@ const BUSY: u64 = 100_000_000;
 /// not at the frequency.
 const BURST: u64 = 16;
 
-/// Samples that must be due before the rate is evaluated. With fewer it is not known.
+/// Samples that must be due before the rate is evaluated. With fewer the rate is not known.
 const DUE: u64 = 10;
 
 /// Controls the fixed period of an event that is sampled by frequency.
@@ -48,7 +49,7 @@ impl FixedPeriod {
         match rate {
             Rate::Frequency(frequency) if event.leader.is_some() => Some(Self {
                 frequency,
-                // Nothing is known yet, so the CPU counts as idle.
+                // Nothing is known yet, so the CPU is assumed to be idle.
                 period: shortest(frequency),
                 counted: 0,
                 nanos: 0,

@@ -15,7 +15,7 @@ pub(crate) struct TimerClock {
     /// Ticks and nanoseconds of the reference calibration: over a longer time the ratio is more
     /// exact.
     first: (u64, u64),
-    /// Which of the kernel's two slots holds `current`.
+    /// Which of the two slots in the programs' map holds `current`.
     pub(crate) slot: u32,
 }
 
@@ -38,7 +38,7 @@ impl TimerClock {
         }
     }
 
-    /// Reads both clocks again, for the other one of the kernel's two slots.
+    /// Reads both clocks again, for the other one of the two slots in the programs' map.
     pub(crate) fn recalibrate(&mut self) {
         let (nanos, ticks) = read_clocks(self.kernel);
         let (first_ticks, first_nanos) = self.first;
