@@ -44,9 +44,9 @@ impl MarkerKind {
 pub struct Marker {
     /// ns of `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// The first address of a tag.
+    /// The first address of a tag's range; of a fork, the child's id.
     pub start: u64,
-    /// The first address after it.
+    /// The first address after a tag's range; of an exit, 1 for the last thread.
     pub end: u64,
     /// Process id in the initial pid namespace.
     pub tgid: u32,
@@ -82,9 +82,9 @@ pub enum MarkerEvent<'a> {
     Tag {
         /// None where it could not be read.
         name: Option<&'a [u8]>,
-        /// The first address.
+        /// The first address of the range.
         start: u64,
-        /// The first address after it.
+        /// The first address after the range.
         end: u64,
     },
     /// `start(name)`.

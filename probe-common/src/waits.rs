@@ -162,7 +162,8 @@ impl WaitTimes {
     /// Bucket 0 ends at 2^`FIRST_END` seconds.
     pub const FIRST_END: i32 = -20;
 
-    /// 2^20 / 10^9 as a fraction of 2^28: nanoseconds in units of 2^-20 s, to 10^-7 of them.
+    /// 2^20 / 10^9 in units of 2^-28: converts nanoseconds to units of 2^-20 s. The relative error
+    /// is below 10^-7.
     const UNITS: u64 = 281_475;
     const FRACTION: u32 = 28;
 
@@ -171,7 +172,7 @@ impl WaitTimes {
     #[inline(always)]
     #[must_use]
     pub const fn bucket(nanos: u64) -> usize {
-        // From 2^44 ns (5 h) on the product would be too large.
+        // Limited to 2^44 ns (5 h), far into the last bucket, so that the product fits.
         let nanos = if nanos >> 44 == 0 { nanos } else { 1 << 44 };
         let units = (nanos * Self::UNITS) >> Self::FRACTION;
         let limit = 1 << (WAIT_BUCKETS - 2);
@@ -291,7 +292,7 @@ mod tests {
             let place = &mut used[WaitTask::place(address) as usize];
             shared += usize::from(core::mem::replace(place, true));
         }
-        // 10,000 random addresses would share 728 of the 65,536 places.
+        // 10,000 random addresses would share 726 of the 65,536 places.
         assert!(shared < 1000, "{shared}");
     }
 }

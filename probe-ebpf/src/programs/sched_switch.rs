@@ -23,7 +23,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 1 and 2 of sched_switch are the previous and the next task.
     let (prev, next) = unsafe { (Task::new(ctx.arg(1)), Task::new(ctx.arg(2))) };
     if waits::is_on() {
-        // Arguments 0 and 3 are whether the task is preempted, and its state (Linux 5.18).
+        // Argument 0 is whether the task is preempted, argument 3 its state (since Linux 5.18).
         let (preempted, task_state): (u32, u32) = (ctx.arg(0), ctx.arg(3));
         waits::leave(state, prev, preempted != 0, task_state);
     }

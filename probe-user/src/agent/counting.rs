@@ -327,9 +327,10 @@ fn plan_with_samples(
     }
 }
 
-/// The events and metrics of the configuration. If it names none, the plan has what fits the PMU.
+/// The events and metrics of the configuration. If it names none, the plan has the machine's
+/// profile, or what fits the PMU.
 fn wanted_by_name(count: &config::Count, machine: &Machine) -> PlanRequest {
-    // The other hook does not see the incoming task, whose wait ends.
+    // The hook `cgroup-switches` does not see the incoming task, whose wait ends.
     let waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
     PlanRequest {
         events: count.events.clone(),

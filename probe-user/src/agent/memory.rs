@@ -70,9 +70,9 @@ impl Node {
     }
 }
 
-/// Rows of sampled accesses in an agent's map: fewer than the kernel's own limit allows, since user
-/// space takes some 2 kB for each. They suffice for 40 containers that each CPU ran within two
-/// seconds; rows that were idle for longer are freed.
+/// Rows of sampled accesses in an agent's map: fewer than a session's limit of kernel memory
+/// allows, since user space takes some 2 kB for each. They suffice for 40 containers that each CPU
+/// ran within two seconds; rows that were idle for longer are freed before the map is full.
 pub(super) fn sampled_rows(possible: usize) -> u32 {
     u32::try_from(possible.saturating_mul(192)).map_or(28_672, |rows| rows.clamp(14_336, 28_672))
 }

@@ -1,6 +1,6 @@
-//! Calibrates the weights of memory traffic on this machine (docs/reference/calibrate.md). Known
-//! kernels run alone, and a [`Calibration`] is computed from the counts of the cores' events and of
-//! the socket's counters.
+//! Calibrates the weights of memory traffic on this machine (docs/reference/calibrate.md). Kernels,
+//! loops with known accesses to memory, run alone. A [`Calibration`] is computed from the counts of
+//! the cores' events and of the socket's counters.
 
 mod kernels;
 mod load;
@@ -71,7 +71,7 @@ pub enum CalibrateError {
     Thread {
         /// The CPU.
         cpu: u32,
-        /// The kernel's error.
+        /// The error of the system call.
         error: io::Error,
     },
     /// The kernels' memory.
@@ -79,7 +79,7 @@ pub enum CalibrateError {
     Memory {
         /// Bytes to map.
         bytes: u64,
-        /// The kernel's error.
+        /// The error of the system call.
         error: io::Error,
     },
     /// Others move memory too.
@@ -92,7 +92,7 @@ pub enum CalibrateError {
         metric: String,
         /// The kernel.
         kernel: String,
-        /// The traffic before and after, in percent.
+        /// What others moved before or after the kernel ran, in percent of its traffic.
         percent: f64,
     },
     /// The metric does not see what the kernels do.

@@ -7,8 +7,8 @@ use crate::calibration::{CalibratedTraffic, Pattern};
 /// caches, at more than this part of its largest rate.
 const COUNTS_WITHOUT_TRAFFIC: f64 = 0.02;
 
-/// A kernel that moves at most this part of what another one moves on as many CPUs is none of the
-/// traffic: most kernels only read, or only write.
+/// A kernel does not move a metric's traffic if it moves at most this part of what another kernel
+/// moves on as many CPUs: most kernels only read, or only write.
 const MOVES_NONE: f64 = 0.005;
 
 /// The part of a kernel's traffic that others may move.
@@ -56,8 +56,8 @@ impl KernelRuns {
         (self.sum(|run| run.counts[event]) / self.sum(|run| run.traffic)).max(0.0)
     }
 
-    /// The relative standard deviation of [`Self::per_traffic`] over the runs, and of the mean of
-    /// so many runs.
+    /// The relative standard deviation of one run around [`Self::per_traffic`], including the error
+    /// of this mean of the runs.
     #[expect(clippy::cast_precision_loss, reason = "some runs")]
     fn spread(&self, event: usize) -> f64 {
         let each = self.runs.iter().map(|run| run.counts[event] / run.traffic);

@@ -29,8 +29,8 @@ pub struct Calibration {
     pub traffics: Vec<CalibratedTraffic>,
 }
 
-/// The facts of a machine on which its events' counts depend. A calibration holds for all machines
-/// with the same.
+/// The facts of a machine on which its events' counts depend, and which machine it is. A
+/// calibration holds for all machines with the same CPU, sockets and NUMA nodes per socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CalibratedMachine {
@@ -245,7 +245,7 @@ impl CalibratedMachine {
     }
 }
 
-/// Of an identifier that is not to be known to those who read a calibration.
+/// The hash of an identifier, which readers of a calibration must not learn.
 fn hash(id: &str) -> String {
     let mut hash = Sha256::new_with_prefix("pmuscope calibration ");
     hash.update(id);
@@ -408,7 +408,7 @@ mod tests {
                 .contains("it is of another machine, MIDR 0x410fd4f0 x 1 with 1 NUMA nodes each"),
             "{refused}"
         );
-        // Of a directory, the one that fits; other files are none.
+        // From a directory, the `*.toml` that fits is read; other files are ignored.
         let directory = Calibration::read(dir.path(), &Machine::this()).unwrap_err();
         assert!(directory.is_of_another_machine());
         let directory = directory.to_string();

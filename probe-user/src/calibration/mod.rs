@@ -1,5 +1,6 @@
 //! Calibrations: what a machine's events count for its memory traffic, by pattern of access,
-//! measured on this machine (`pmuscope calibrate shares`); and the division of traffic by them.
+//! measured on this machine or one of its type (`pmuscope calibrate shares`); and the division of
+//! traffic by calibrations.
 //!
 //! One weight alone takes every pattern for the same: a pointer chase at 2 GB/s beside a stream of
 //! 18 GB/s came out as 9.5 and 10.5. With patterns the error of such a division is known.

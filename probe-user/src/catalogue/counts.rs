@@ -7,7 +7,8 @@ use crate::formula::{Absent, EventCount, Implicit, Input};
 /// The counts for one value of a metric: of a container, or of a [`super::MetricPlace`].
 ///
 /// Time bases: core counts are scaled by enabled / running, and time is the wall time of the
-/// window. Uncore counts are not scaled, and time is the running time of the group.
+/// window. Uncore counts are scaled to the running time of the first counter that ran, which is
+/// also the time.
 #[derive(Clone, Debug)]
 pub struct MetricCounts {
     events: BTreeMap<String, Result<EventCount, Absent>>,

@@ -18,8 +18,8 @@ pub struct EventSpec {
     pub id: Option<u64>,
     /// What one count is.
     pub count: CountOf,
-    /// What it counts, in a sentence. Only events that no metric needs have it: metrics describe
-    /// the others.
+    /// What it counts, in a sentence. In the built-in files only events that are in no formula have
+    /// it: metrics describe the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Other names under which tools print it.
@@ -56,7 +56,7 @@ impl EventSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SampledQuantity {
-    /// Loads.
+    /// Loads, and atomics that return a value.
     Loads,
     /// Cycles of loads from dispatch to completion.
     LoadCycles,
@@ -78,7 +78,7 @@ pub enum SampledQuantity {
     DramLoads,
     /// Loads that another socket served.
     RemoteLoads,
-    /// Stores, and atomics that read and write.
+    /// Stores, and atomics that return no value.
     Stores,
     /// Cycles of stores from dispatch to completion.
     StoreCycles,

@@ -35,8 +35,8 @@ struct HotPage {
     /// Address of its first byte.
     address: u64,
     samples: u64,
-    /// Mean total latency in cycles; None without samples. Its distribution is not kept, so the
-    /// error is unknown.
+    /// Mean total latency in cycles; None if no sample has a latency. The distribution is not kept,
+    /// so the error is unknown.
     mean: Option<f64>,
 }
 

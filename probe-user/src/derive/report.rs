@@ -41,7 +41,7 @@ pub struct Report {
     pub findings: Vec<ReportFinding>,
     /// Warnings about the measurement, a sentence each.
     pub warnings: Vec<String>,
-    /// Advice about these findings.
+    /// The DDIO paper's advice, if many requests of devices miss the cache.
     pub advice: &'static [Advice],
     /// Whether tables show metrics in place of events ([`Plan::rates_only`](crate::plan::Plan)).
     pub rates_only: bool,
@@ -94,7 +94,7 @@ pub enum FindingKind {
         /// Whether they include throttling by a CPU quota.
         throttled: bool,
     },
-    /// Waits that did not fit the kernel's map: their time is behind nobody.
+    /// Waits that did not fit the kernel's map: what ran meanwhile is not in the table of waits.
     UnplacedWaits,
     /// Waits whose lengths did not fit the kernel's map: they are in no percentile.
     UnplacedLengths,

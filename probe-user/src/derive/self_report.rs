@@ -130,7 +130,8 @@ impl SelfReport<'_> {
     }
 }
 
-/// Sampling counters with composed names: counts of the SPE units, and records by kind of damage.
+/// Sampling counters with composed names: the cores' own counts of their sampling, undecodable
+/// records by kind of damage, and unattributed records by reason.
 fn composed_counters(health: &SpeHealth) -> impl Iterator<Item = (String, u64)> {
     let sampler = health
         .sampler

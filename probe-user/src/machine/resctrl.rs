@@ -137,7 +137,7 @@ impl Reader {
             .collect()
     }
 
-    /// All groups but the root group, which has the tasks of no other group.
+    /// All groups except the root group, which has the tasks that are in no other group.
     fn groups(&self) -> Vec<Arc<MonitoringGroup>> {
         let controls = directories(&self.root).filter(|path| path.join("mon_data").is_dir());
         let mut paths: Vec<PathBuf> = controls.collect();

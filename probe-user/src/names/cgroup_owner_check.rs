@@ -157,9 +157,10 @@ fn rivals<'a>(
     rivals
 }
 
-/// Claims of a lower rank than the strongest. All claims are refused if another authority has one
-/// of the same rank; or if the strongest is unusual and another is not, unless only root can create
-/// the strongest and users other than root can create the other.
+/// The directories of the refused claims: those of a lower rank than the strongest. All claims are
+/// refused if another authority has one of the same rank; or if the strongest is unusual and
+/// another is not, unless only root can create the strongest and users other than root can create
+/// the other.
 fn refused_claims<'a>(claims: &BTreeSet<OwnerClaim<'a>>) -> impl Iterator<Item = &'a str> {
     let strongest = claims.first();
     let same_rank = |a: &OwnerClaim<'_>, b: &OwnerClaim<'_>| {

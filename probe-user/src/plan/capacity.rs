@@ -325,7 +325,7 @@ impl Capacity {
         probe.runs(pmu, group, hardware, &spare)
     }
 
-    /// How many counters of a core PMU count every event correctly; None if they cannot be tested.
+    /// The counters of a core PMU that count a known loop correctly; None if they cannot be tested.
     /// Warns about the others, once.
     fn working(&self, pmu: &str) -> Option<WorkingCounters> {
         *self.working.get(pmu)?.get_or_init(|| {

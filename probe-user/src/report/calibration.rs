@@ -45,9 +45,9 @@ pub struct EstimatePoint {
     pub subject: usize,
     /// Windows in which both the count and the estimate have a value.
     pub windows: usize,
-    /// The count in these windows.
+    /// The count in these windows; for the traffic of a socket, the mean rate.
     pub count: f64,
-    /// The estimate in these windows.
+    /// The estimate in these windows, as `count`.
     pub estimate: f64,
     /// The estimate's 95% interval, if each of its windows has one.
     pub interval: Option<(f64, f64)>,

@@ -12,7 +12,7 @@ const CPU_METRICS: [&str; 2] = ["cpus_used", "task-clock"];
 
 impl Run {
     /// Keeps the rows that match the selection, and of these the `top` that used most CPU. Rows for
-    /// the rest of the machine stay. Returns whether a row is left.
+    /// the rest of the machine stay. Returns whether a matching row is left.
     pub fn keep_rows(&mut self, selection: &Selection) -> bool {
         // Rows that were left out before have no lines.
         let shown: HashSet<usize> = self.lines.iter().map(|line| line.subject).collect();

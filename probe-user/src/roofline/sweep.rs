@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(pairs(&two)[3], ("memory", 100 * mib));
         assert!(!is_beyond_caches(&caches, &[0, 1], 100 * mib));
         assert!(is_beyond_caches(&caches, &[0, 1], 384 * mib));
-        // 72 cores with 1 MiB of their own share 114 MiB: half of that is in their L2.
+        // 72 cores with 1 MiB of their own share 114 MiB: half of that would fit into their L2.
         let grace = [cache(2, "0", 72 * mib), cache(3, "0", 114 * mib)];
         let levels = working_sets(&grace, &[0], u64::MAX);
         assert_eq!(pairs(&levels), [("L2", 36 * mib), ("memory", 1368 * mib)]);

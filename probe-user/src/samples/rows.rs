@@ -190,8 +190,9 @@ pub(super) fn layout() -> io::Result<Layout> {
     })
 }
 
-/// Numbers are delta-encoded, which a dictionary or compression would hardly shrink further.
-/// Statistics of times let readers skip row groups.
+/// Numbers with many distinct values are delta-encoded, which a dictionary or compression would
+/// hardly shrink further; [`chunk`] writes all other columns with a dictionary. Statistics of times
+/// let readers skip row groups.
 fn properties() -> WriterProperties {
     WriterProperties::builder()
         .set_created_by(format!("pmuscope {}", env!("CARGO_PKG_VERSION")))

@@ -39,7 +39,7 @@ struct ThreadWriter {
 struct SharedState {
     /// When the open parts were begun.
     since: Instant,
-    /// Number of the open parts.
+    /// Sequence number of the open parts, which all threads share.
     number: u32,
     /// Whole parts, in the order of their numbers.
     whole: Vec<PathBuf>,

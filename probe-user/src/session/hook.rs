@@ -101,7 +101,7 @@ impl SwitchHook {
         } else {
             object.programs.attach(SCHED_SWITCH)?;
         }
-        // An earlier process may have pinned it.
+        // An earlier process may have pinned `sched_exit`.
         if object.programs.is_pinned(SCHED_EXIT) {
             object.programs.attach(SCHED_EXIT)?;
             self.exits = SchedExitHook::Watched;

@@ -49,7 +49,7 @@ pub struct SampledAddress {
     pub cgroup: CgroupId,
     /// Address of an instruction, or of the first byte of a data page.
     pub address: u64,
-    /// Process of the address; 0: the kernel's.
+    /// Process of the address; 0 for a kernel address, unless counting by process.
     pub tgid: u32,
     /// Index into [`SampleReading::events`].
     pub event: u8,

@@ -11,7 +11,7 @@ pub struct ConfigError(pub Vec<Mistake>);
 pub struct Mistake {
     /// File and line, variable, or flag.
     pub origin: String,
-    /// The key, if it concerns one.
+    /// The key, if the mistake concerns one.
     pub key: Option<String>,
     /// The mistake, and what would be valid.
     pub what: String,

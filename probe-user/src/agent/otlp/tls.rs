@@ -1,5 +1,6 @@
-//! TLS to a collector. Its files are read for each connection, so that a renewed certificate takes
-//! effect with the next one. Invalid files are logged, and the last valid ones stay in use.
+//! TLS to a collector. The certificate files are read for each connection, so that a renewed
+//! certificate takes effect with the next one. Invalid files are logged, and the last valid ones
+//! stay in use.
 
 mod reporting_stream;
 

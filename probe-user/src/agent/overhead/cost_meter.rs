@@ -84,7 +84,7 @@ impl TimedRuns {
         }
     }
 
-    /// The runs since `before`; for a kind without runs since then, all its runs so far.
+    /// The timed runs since `before`; for a kind without any since then, all its timed runs so far.
     fn since(self, before: Self) -> Self {
         let since = |now: SampledCost, before: SampledCost| {
             let window = now.minus(&before);
@@ -108,7 +108,8 @@ fn program_cost(
     read: ReadCost,
 ) -> WindowCost {
     let mean = |sampled: SampledCost| sampled.nanos.checked_div(sampled.samples);
-    // One run in 1,024 is timed. Until the first one, a charge costs the reads of its counters.
+    // One run in 1,024 is timed. A charge costs at least the reads of its counters, also while none
+    // was timed.
     let charge = mean(runs.changed).unwrap_or(0).max(read.all());
     let same = mean(runs.same).unwrap_or(0);
     let nothing = CpuWork::default();

@@ -109,7 +109,7 @@ pub(crate) fn metrics() -> ArgValueCompleter {
     })
 }
 
-/// Whether a name is offered. Without rights nothing can be tried, so that all names are.
+/// Whether a name is offered. Without the right to try events, every name is offered.
 fn may_be_here(availability: &Availability) -> bool {
     !matches!(availability, Availability::NotHere(_))
 }

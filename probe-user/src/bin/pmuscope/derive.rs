@@ -73,7 +73,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// The input, with U+FFFD for bytes that are not UTF-8, as thousands separators of older locales.
+/// The input, with U+FFFD for bytes that are not UTF-8, such as thousands separators of older
+/// locales.
 fn text(args: &Args) -> Result<String> {
     let bytes = if args.file.as_os_str() == "-" {
         let mut bytes = Vec::new();

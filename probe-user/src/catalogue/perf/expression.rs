@@ -1,6 +1,6 @@
 //! Parses metric expressions of perf's JSON files (tools/perf/util/expr.y) and of intel/perfmon.
 //!
-//! Precedence, loosest first: `if`/`else`, `|`, `^`, `&`, comparisons, `+ -`, `* / %`, unary `-`.
+//! Precedence, loosest first: `if`/`else`, `|`, `^`, `&`, comparisons, `+ -`, `* /`, unary `-`.
 
 use std::rc::Rc;
 

@@ -63,7 +63,8 @@ impl<'a> Slots<'a> {
 /// group.
 ///
 /// # Errors
-/// The reason why they are multiplexed: the event set that would not fit next to them.
+/// The reason why they are multiplexed: they do not fit together, or an event set would not fit
+/// next to them.
 pub(super) fn pin(
     event_sets: &mut BTreeMap<PmuClass, Vec<EventSet>>,
     capacity: &Capacity,

@@ -11,9 +11,9 @@ use std::{
 pub struct Tag {
     /// Its name.
     pub name: Arc<str>,
-    /// Its first address.
+    /// The first address of its range.
     pub start: u64,
-    /// The first address after it.
+    /// The first address after its range.
     pub end: u64,
     /// ns of `CLOCK_MONOTONIC`.
     pub since: u64,

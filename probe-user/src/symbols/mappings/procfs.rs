@@ -56,7 +56,7 @@ impl Mappings {
         let parent = process::parent(&self.proc, pid);
         let process = self.processes.get(&pid);
         let last = process.and_then(|process| process.images.last());
-        // Records are lost: the id was reused, or the process executed another program.
+        // The process has no image yet, or records were lost and the id was reused.
         if last.is_none_or(|last| {
             last.losses_at_read.is_some()
                 && last.since.saturating_add(process::START_TIME_ERROR) < born

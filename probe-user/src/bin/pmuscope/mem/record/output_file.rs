@@ -72,7 +72,7 @@ impl OutputFile {
     }
 }
 
-/// A hidden name in the same directory, which readers of all its files ignore.
+/// A hidden name in the same directory: programs that read all files there ignore it.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
