@@ -169,7 +169,7 @@ impl Pipeline {
         naming.rows().cloned().collect()
     }
 
-    /// Whether it samples.
+    /// Whether the session samples.
     #[must_use]
     pub fn samples(&self) -> bool {
         self.session.samples()

@@ -165,7 +165,8 @@ async fn exit_in_time(mut signals: Signals) {
         _ = signals.interrupt.recv() => {}
     }
     sleep(END).await;
-    // A separate thread writes it: it may block, since another thread may hang in a message.
+    // A separate thread writes the message: the write may block, since another thread may hang
+    // while it logs.
     let message = || {
         tracing::error!(
             "the agent has not ended {} s after a signal: it exits without waiting any longer",

@@ -1,4 +1,4 @@
-//! Counts while each kernel runs.
+//! Counts events while each kernel of the calibration runs.
 
 use std::{sync::Arc, thread};
 
@@ -21,7 +21,7 @@ use crate::{
 
 /// Measurements of each kernel on one CPU, and on all.
 const RUNS: usize = 3;
-/// The memory of all threads where the kernel reports no caches, and a core's cache.
+/// If Linux reports no caches: the memory of all threads together, and a core's cache, in bytes.
 const WITHOUT_CACHES: (u64, u64) = (384 << 20, 256 << 10);
 /// The memory as a multiple of the last-level caches: STREAM's rule for three arrays.
 const BEYOND_CACHES: u64 = 12;
@@ -312,7 +312,7 @@ impl Measurement<'_> {
     }
 }
 
-/// The runs minus the rate of two idle measurements, which others cause.
+/// The runs minus the rate of two idle measurements, which other programs cause.
 fn less_idle(runs: &[&Run], idle: [&Run; 2]) -> Vec<Run> {
     let rate = |value: &dyn Fn(&Run) -> f64| {
         let sum: f64 = idle.iter().map(|run| value(run)).sum();

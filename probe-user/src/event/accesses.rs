@@ -22,10 +22,11 @@ const LOADS: &str = "mem-loads";
 const LEADER: &str = "mem-loads-aux";
 const STORES: &str = "mem-stores";
 
-/// Minimum latency threshold of tagged loads on Intel's cores (`MSR_PEBS_LD_LAT_THRESHOLD`).
+/// Minimum latency threshold of tagged loads on Intel's cores, in cycles
+/// (`MSR_PEBS_LD_LAT_THRESHOLD`).
 const LEAST_LATENCY: u64 = 3;
 
-/// IBS periods are multiples of this many operations.
+/// IBS periods are multiples of this many operations or cycles.
 const IBS_STEP: u64 = 16;
 
 /// What a sample of an event of memory accesses represents.
@@ -72,9 +73,9 @@ impl<E: Into<SamplingError>> From<E> for NoAccesses {
 
 /// The events that sample memory accesses on this machine; empty if it has none.
 ///
-/// `rate` is a period in operations or a frequency in samples per second; without it the default
-/// frequency applies. Loads of fewer than `least` cycles are not sampled if the core can filter
-/// them.
+/// `rate` is a period in counts of the event (on AMD operations, or cycles if the PMU cannot count
+/// operations) or a frequency in samples per second; without it the default frequency applies.
+/// Loads of fewer than `least` cycles are not sampled if the core can filter them.
 ///
 /// # Errors
 /// The PMU does not support the period, or its files are malformed.

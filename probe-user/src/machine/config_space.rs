@@ -71,7 +71,7 @@ pub enum ConfigSpaceError {
     Port { port: u8, pmu: String, ports: u32 },
 }
 
-/// The mapping register of the root port above a function; `None` if it has none.
+/// The mapping register of the root port above a function; `None` if there is no such register.
 ///
 /// # Errors
 /// The configuration space cannot be read or is damaged.

@@ -315,7 +315,8 @@ fn cgroup_memory(
                 used,
                 anon: part("anon"),
                 file: part("file"),
-                // Kernels that lack some of these (before 5.11) have no huge pages of files.
+                // Kernels before 5.11 report only `anon_thp`, so huge pages of files and shared
+                // memory are missing there.
                 huge: huge[0].map(|anon| huge[1..].iter().flatten().sum::<u64>() + anon),
                 peak: number("memory.peak"),
                 limit: limit_above(hierarchy, &directory),

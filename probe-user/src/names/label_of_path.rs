@@ -11,7 +11,7 @@ const MAX_LENGTH: usize = 512;
 /// Bytes that the label of a longer path keeps of its end, which has the cgroup's own name.
 const TAIL: usize = 256;
 
-/// Bytes of the hash in a label. Collisions of 16 bytes of SHA-256 are infeasible to find.
+/// Bytes of the hash in a label. A collision of 16 bytes of SHA-256 takes some 2^64 hashes to find.
 const HASH_BYTES: usize = 16;
 
 /// The path, or `…HASH…END` if it is too long. A path begins with `/`, so it never equals a

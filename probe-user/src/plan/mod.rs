@@ -148,8 +148,8 @@ pub struct Plan {
     pub devices: Arc<Devices>,
     /// The CPUs of each kind of core, if the machine has several.
     pub cores: Vec<CpuList>,
-    /// Whether the events are the default ones of windows. Tables then show metrics instead of
-    /// them.
+    /// Whether the events are the defaults for consecutive windows. Tables then show metrics
+    /// instead of these events.
     #[serde(default)]
     pub rates_only: bool,
 }
@@ -160,7 +160,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// If there are more events than slots, or more in a group of the user than a group holds.
+    /// If there are more events or groups than the programs have slots for, or more events in a
+    /// group of the user than a group holds.
     pub fn new(groups: &[EventGroup]) -> Result<Self, PlanError> {
         let mut plan = Self::default();
         let mut open: Vec<OpenGroup> = Vec::new();
@@ -178,7 +179,8 @@ impl Plan {
         plan.checked()
     }
 
-    /// Takes the calibrations of its metrics, if all of their weights are counted.
+    /// Takes the calibrations of the plan's metrics, except those with a weight that is not
+    /// counted.
     fn calibrate(&mut self, calibration: &UsedCalibration) {
         let metrics = &self.metrics.list;
         let planned = |it: &&CalibratedTraffic| {

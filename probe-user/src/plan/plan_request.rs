@@ -302,7 +302,7 @@ mod tests {
         wanted.packed(&pmus, &catalogue, hardware, (&capacity, 2), settings)
     }
 
-    /// KVM's filter runs hidden events and counts 0.
+    /// KVM's filter lets a guest open and run hidden events, which count 0.
     #[test]
     fn hidden_events_are_refused_and_their_metrics_have_the_reason() {
         let core = SimulatedCore {

@@ -14,7 +14,7 @@ use probe_common::CgroupId;
 
 use crate::machine::{Roots, cgroup::Hierarchy};
 
-/// The purposes of such cgroups: the last part of their names.
+/// The purposes of such cgroups, which are a part of their names.
 const PURPOSES: [&str; 2] = ["stat", "admission"];
 
 /// A cgroup that this process created below its own cgroup. Dropping it removes the cgroup.

@@ -140,8 +140,8 @@ pub struct Names {
     /// The runtimes' names of the containers and pods of these cgroups.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub described: Arc<RuntimeNames>,
-    /// Whether users other than root can create cgroups in a directory. It has only the directories
-    /// above cgroups that share an id, if they could be looked up.
+    /// Whether users other than root can create cgroups in a directory. Has only directories above
+    /// cgroups that are named after the same container or pod, if they could be looked up.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub delegated: BTreeMap<String, bool>,
 }

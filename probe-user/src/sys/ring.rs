@@ -73,8 +73,8 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping is ours, and no reference into it outlives this. It fails only for
-        // addresses that are not mapped.
+        // SAFETY: this mapping is ours, and no reference into it outlives this. The call fails only
+        // for addresses that are not mapped.
         let _unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
     }
 }

@@ -59,10 +59,11 @@ pub type Usage = Vec<Option<GroupCounts>>;
 /// The deltas between two snapshots, and the totals.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// `CLOCK_MONOTONIC` at the session's first snapshot.
+    /// `CLOCK_MONOTONIC` at the first snapshot of the session, or of the earlier session whose
+    /// totals it continues.
     pub began: Duration,
-    /// Unix time at which that clock was 0, by the wall clock of the session's first snapshot: the
-    /// wall clock may have been set since.
+    /// Unix time at which that clock was 0, by the wall clock at that snapshot: the wall clock may
+    /// have been set since.
     pub boot_time: Duration,
     /// `CLOCK_MONOTONIC` at the earlier snapshot.
     pub start: Duration,

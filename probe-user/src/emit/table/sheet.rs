@@ -200,7 +200,7 @@ impl Sheet {
         columns.position(|column| column.name == name)
     }
 
-    /// Indices of the columns with any value to show.
+    /// Indices of the columns in which any cell is not empty.
     #[must_use]
     pub fn used(&self) -> Vec<usize> {
         let used = |column: &usize| {

@@ -44,7 +44,7 @@ pub(super) enum PmuClass {
 }
 
 impl PmuClass {
-    /// The class of this PMU's events that must always run, as weights must.
+    /// The class of this PMU's events that always run, such as weights that are not multiplexed.
     pub(super) fn always_running(&self) -> Self {
         match self {
             Self::Core(pmu) | Self::AlwaysRunning(pmu) | Self::Uncore(pmu) => {

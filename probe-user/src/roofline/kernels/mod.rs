@@ -124,7 +124,7 @@ impl Arrays {
     }
 }
 
-/// Executes rounds of fused multiply-adds, at least one. Each has [`Vectors::operations`]
+/// Executes rounds of fused multiply-adds, at least one. Each round has [`Vectors::operations`]
 /// floating-point operations.
 pub(super) fn multiply_add(vectors: Vectors, rounds: u64) {
     // SAFETY: registers only; `vectors` was detected on this machine.

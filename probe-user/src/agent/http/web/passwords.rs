@@ -1,5 +1,5 @@
-//! Users and their passwords, hashed by bcrypt. Guesses are verified one at a time. At most one per
-//! address waits, and [`MOST_WAITING`] in all.
+//! Users and their passwords, hashed by bcrypt. Guesses are verified one at a time. At most one
+//! guess per address, and [`MOST_WAITING`] in all, wait or are being verified.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -13,7 +13,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::Admission;
 
-/// The most guesses that wait.
+/// The most guesses that wait or are being verified.
 const MOST_WAITING: usize = 64;
 
 /// The most remembered passwords. A user has one, or a few that bcrypt does not distinguish.
