@@ -44,7 +44,8 @@ impl WaitSlices {
             state.before_began = state.slice_began;
             state.owner_before = state.owner;
         }
-        // `end` may be older than the slice, if the kernel did not update the clock at this switch.
+        // `end` may be before the start of the slice, if the kernel did not update the clock at
+        // this switch.
         if end > state.slice_began {
             state.slice_began = end;
         }

@@ -184,8 +184,9 @@ fn is_set(bits: u64, event: u32) -> bool {
 
 /// What the event counted since its last sample on this CPU.
 ///
-/// The kernel reports its current period. While it adapts that to a frequency, the number of events
-/// since the last sample may be very different. Dropped samples are in no reported period.
+/// The kernel reports its current period. While the kernel adapts the period to a frequency, the
+/// number of events since the last sample may be very different. Dropped samples are in no reported
+/// period.
 #[inline(always)]
 fn period(counts: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32) -> u64 {
     // SAFETY: a field of the context, which the kernel translates.
@@ -294,7 +295,7 @@ fn owner() -> Owner {
         return unknown;
     }
     if state.owner == CgroupId::UNKNOWN {
-        // `cgroup_switch` finds an owner only when it is switched out.
+        // `cgroup_switch` finds an owner only when the owner's task is switched out.
         return owner_of(Task::current());
     }
     slice::stored_owner(state)

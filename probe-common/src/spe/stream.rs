@@ -1,6 +1,6 @@
 //! Splits a stream of bytes into records, in the kernel and in user space ([`Stream`]).
 //!
-//! A record has any size: it begins at the first byte after the previous record that is not
+//! A record has any size: it begins after the previous record, at the first byte that is not
 //! padding, and ends with its end or timestamp packet. Neoverse cores pad it to a cell of 64 bytes;
 //! other cores write records of 32 or 44 bytes without gaps. Earlier records decide only where
 //! decoding resumes after damage: at the next multiple of 64 if records fill cells, else after the
@@ -110,8 +110,7 @@ impl Stream {
     }
 
     /// Decodes the next window, which must not be empty, and advances. After
-    /// [`WindowContent::Record`],
-    /// `record` is complete.
+    /// [`WindowContent::Record`], `record` is complete.
     #[inline(always)]
     pub fn decode(&mut self, bytes: &impl Bytes, record: &mut Record) -> WindowContent {
         let stop = self.packets(bytes, record);
@@ -122,8 +121,8 @@ impl Stream {
     /// own iteration of the loop; else the verifier follows the second half from every exit of the
     /// first.
     ///
-    /// In eBPF `self` and `record` have to be map values: on the stack the verifier follows every
-    /// set of packets separately and gives up (tried on Linux 6.1, 6.12 and 6.18).
+    /// In eBPF `self` and `record` have to be map values: if they are on the stack, the verifier
+    /// follows every set of packets separately and gives up (tried on Linux 6.1, 6.12 and 6.18).
     #[inline(always)]
     pub fn packets(&mut self, bytes: &impl Bytes, record: &mut Record) -> Stop {
         if self.open == 0 {
@@ -170,7 +169,7 @@ impl Stream {
                 self.count(fills);
                 WindowContent::Record
             }
-            // The data end within the record, perhaps within its last packet.
+            // The stream ends within the record, perhaps within its last packet.
             Stop::End { .. } => self.cut(record),
             Stop::Open { .. } if limit < WINDOW => self.cut(record),
             Stop::Open { next } => {
@@ -208,7 +207,7 @@ impl Stream {
         }
     }
 
-    /// The data end in this window, within a record or padding.
+    /// The stream ends in this window, within a record or padding.
     #[inline(always)]
     const fn cut(&mut self, record: &Record) -> WindowContent {
         let remaining = self.end.wrapping_sub(self.at);

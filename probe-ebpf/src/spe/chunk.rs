@@ -74,7 +74,7 @@ const CELL: u64 = WINDOW as u64;
 /// measured.
 const MAX_COST: u64 = 2000;
 
-/// The limit of `bpf_loop`. A chunk, which has 512 KiB at most, needs fewer rounds.
+/// The limit of `bpf_loop`. A chunk, which has 1 MiB at most, needs fewer rounds.
 const MAX_ROUNDS: u32 = 1 << 23;
 
 /// A chunk has ended: `perf_aux_output_end` was called with these arguments.

@@ -4,10 +4,10 @@
 //! Several patterns against few events have no unique mixture, so there is no best one here, only
 //! the two ends. Weights, the traffic per count of each event, bound them: with weights by which no
 //! pattern counts for less than it moves, the weighted counts of a mixture are at least what it
-//! moved. The least that such weights make of the counts is the upper end (duality of linear
-//! programs). The lower end is the most that weights make of them by which no pattern counts for
-//! more than it moves. Which weights can be the best does not depend on the counts, so they are
-//! found once. The result is exact.
+//! moved. The upper end is the smallest weighted sum of the counts with such weights (duality of
+//! linear programs). The lower end is the largest weighted sum with weights by which no pattern
+//! counts for more than it moves. Which weights can be the best does not depend on the counts, so
+//! they are found once. The result is exact.
 
 use super::{fit::product, solve::solve};
 
@@ -110,7 +110,7 @@ impl Mixtures {
         found
     }
 
-    /// What the mixtures within the bounds move; `None` where none is within them.
+    /// What the mixtures within the bounds move; `None` if no mixture is within them.
     pub(super) fn range(&self, bounds: &Bounds) -> Option<MixtureRange> {
         let is_negative = |weights: &Weights| {
             let [_, most] = weights.of(bounds);

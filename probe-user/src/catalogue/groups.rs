@@ -189,8 +189,8 @@ impl PmuSpec {
 impl Metric {
     /// The groups to open, one for each instance (and peer, and part) of its PMU on this machine.
     ///
-    /// Core metrics: one group for each core PMU, to be opened on every CPU. Uncore metrics: to be
-    /// opened on the CPUs of the PMU's `cpumask`. The counts of groups with the same
+    /// Core metrics: one group for each core PMU, to be opened on every CPU of that PMU. Uncore
+    /// metrics: to be opened on the CPUs of the PMU's `cpumask`. The counts of groups with the same
     /// [`MetricPlace`] are summed; `num_units` is their number.
     ///
     /// # Errors

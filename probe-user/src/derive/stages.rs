@@ -47,7 +47,8 @@ impl Stages {
         let joined = self.view.join(plan, &window, joined);
         self.report.renew(plan, &window, &joined, &self.view);
         if !plan.calibration.is_empty() {
-            // By past windows: what `verify shares` compares was stated without the comparison.
+            // Only past windows widen the intervals: `verify shares` compares intervals that do not
+            // depend on the count of their own window.
             self.residuals.widen(&mut self.report);
             self.learn(plan);
         }
@@ -55,7 +56,7 @@ impl Stages {
         self.last = now;
     }
 
-    /// Compares the last window's shares with what resctrl counted, where it counts the same.
+    /// Compares the last window's shares with what resctrl counted, if it counts the same traffic.
     fn learn(&mut self, plan: &Plan) {
         let shared: Vec<_> = memory_shares(plan).collect();
         let machine = plan.metrics.machine;

@@ -45,7 +45,7 @@ pub(super) fn read(proc: &Path, sysfs: &Path) -> HolderPaths {
         ..HolderPaths::default()
     };
     let own_namespace = namespace(&proc.join("self"));
-    // Devices and cgroups of each other network namespace.
+    // Devices and cgroups of every network namespace but the own.
     let mut namespaces: BTreeMap<u64, (BTreeSet<Bdf>, BTreeSet<String>)> = BTreeMap::new();
     for process in processes(proc) {
         let mut held: BTreeSet<Bdf> = BTreeSet::new();

@@ -136,7 +136,7 @@ fn role<'t, 'p>(pmu: &'p Pmu, term: &'t Term) -> Result<Role<'t, 'p>, EventError
         return Ok(Role::Word(word, number(pmu, term)?));
     }
     if let Some(format) = pmu.formats.get(name).copied() {
-        // `event=NAME` is the only term that takes a word: the name of an event of the PMU.
+        // `event=NAME` is the only field that takes a word: the name of an event of the PMU.
         if name == "event"
             && let Some(value) = &term.value
             && terms::number(value).is_none()

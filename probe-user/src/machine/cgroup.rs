@@ -202,7 +202,7 @@ impl Hierarchy {
     }
 
     /// Whether users other than root can create cgroups in a cgroup; None if it is outside the
-    /// mount.
+    /// mount or gone.
     pub(crate) fn is_delegated(&self, path: &str) -> Option<bool> {
         /// Write access of the group, and of all others.
         const GROUP: u32 = 0o020;

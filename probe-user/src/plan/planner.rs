@@ -81,7 +81,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// If a group of the user has too many events, or two filters exclude each other.
+    /// If a group of the user has too many events, needs counters of sampled events, or has an
+    /// event that the hypervisor hides; or if two filters exclude each other.
     pub fn packed(
         request: &ResolvedRequest<'_>,
         pmus: &Pmus,
@@ -195,8 +196,9 @@ impl Plan {
                 packed.groups.push(event_set.wanted.clone());
             }
         }
-        // A software event cannot lead a group that hardware events join, and a scheduler event,
-        // which is not opened, can lead none.
+        // Hardware events come first: the first event leads its group, and a group with a software
+        // leader is taken for one without hardware events. A scheduler event, which is not opened,
+        // cannot lead.
         for group in &mut packed.groups {
             group.sort_by_key(|RequestedEvent { counter, .. }| {
                 (!counter.is_hardware(), counter.is_of_scheduler())

@@ -48,8 +48,8 @@ impl RequestedWeight {
     }
 }
 
-/// The weights that the metrics' shares need and the core PMU has: first the best one for each
-/// traffic, then the others that are requested.
+/// The weights that the metrics' shares need and the core PMU has: for each traffic the best one,
+/// then the others that are requested.
 pub(super) fn requested_weights(
     request: &ResolvedRequest<'_>,
     pmus: &Pmus,

@@ -161,7 +161,7 @@ fn stores(stores: Stores) -> &'static str {
     }
 }
 
-/// With three significant digits.
+/// With three significant digits from 0.1 to 1000, else as an integer or with three decimals.
 fn number(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),

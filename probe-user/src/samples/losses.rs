@@ -84,7 +84,7 @@ counters! {
         pub damaged_ring_bytes: u64 = "damaged_ring_bytes" loss "damaged ring bytes";
         /// AUX bytes without a `PERF_RECORD_AUX`: padding, or the record was lost.
         pub unannounced_bytes: u64 = "unannounced_aux_bytes";
-        /// AUX bytes that are not SPE records, by kind.
+        /// Bad SPE records, by kind.
         pub bad: BadCounts = loss "bad records" by total;
         /// Loads and stores with an address or time of zero, which are no accesses: see
         /// [`probe_common::spe::Class::is_invalid`].

@@ -46,7 +46,7 @@ fn strings(strings: &[String]) -> Vec<u8> {
     section
 }
 
-/// Number of possible CPUs: the length of perf's tables.
+/// The highest number of a possible CPU, plus one: the length of perf's tables.
 fn possible(machine: &Machine) -> Option<u32> {
     Some(machine.possible().ok()?.last()? + 1)
 }

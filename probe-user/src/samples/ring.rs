@@ -58,8 +58,8 @@ impl BufferRings {
         matches!(self.samples, SampleArea::Records(_))
     }
 
-    /// End of the sample bytes written by the kernel. Records about AUX bytes were written before
-    /// them.
+    /// End of the sample bytes written by the kernel. The kernel moves it after it has written the
+    /// record about the AUX bytes.
     pub(super) fn samples_head(&self) -> u64 {
         // SAFETY: only the address of a field is taken.
         let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };

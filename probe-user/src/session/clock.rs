@@ -1,7 +1,8 @@
 //! The clock of the programs' timestamps, read in user space.
 //!
 //! Both sides call it `CLOCK_MONOTONIC`, but in a time namespace user space sees another clock
-//! (Linux 5.6, `time_namespaces(7)`). Their offset is constant and is measured.
+//! (Linux 5.6, `time_namespaces(7)`). The offset between the two clocks is constant and is
+//! measured.
 
 use std::time::Duration;
 

@@ -92,7 +92,7 @@ pub struct Top {
     /// Whether keys edit the filter.
     typing: bool,
     overlay: Overlay,
-    /// The row that is open in place of the rows.
+    /// The open row, which is shown in place of the rows.
     opened: Option<OpenedRow>,
     /// Its processes at the end of the newest window.
     processes: Option<RowProcesses>,
@@ -196,7 +196,7 @@ impl Top {
         self.by
     }
 
-    /// What the row stands for that is open.
+    /// What the open row stands for.
     #[must_use]
     pub fn opened(&self) -> Option<&Entity> {
         self.opened.as_ref().map(|opened| &opened.entity)

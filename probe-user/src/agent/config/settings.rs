@@ -148,8 +148,8 @@ pub(super) fn from_flags<'a>(
     })
 }
 
-/// Parses a value outside of a file: as TOML if it is a list, a table, a number or a boolean, else
-/// as the string itself.
+/// Parses a value outside of a file: as TOML if it is a TOML value, such as a list, a number or a
+/// quoted string, else as the string itself.
 fn parse_value(text: &str) -> Spanned<DeValue<'_>> {
     DeValue::parse(text)
         .unwrap_or_else(|_| Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text))))

@@ -8,7 +8,8 @@ use crate::join::Entity;
 pub(super) const REMEMBERED: usize = 60;
 pub(super) const USUAL: usize = 10;
 
-/// Windows judged together: this many worse windows start a verdict, and this few end it.
+/// Windows judged together, the fewest worse ones among them that start a verdict, and the most
+/// with which it ends.
 pub(super) const JUDGED: usize = 5;
 pub(super) const BEGINS: usize = 3;
 pub(super) const ENDS: usize = 1;

@@ -222,7 +222,7 @@ impl NameSource {
         }
     }
 
-    /// Asks for all ids. The timeout is for each single request.
+    /// Asks for the wanted ids. The timeout is for each single request.
     pub(super) async fn ask(&mut self, wanted: &WantedIds, timeout: Duration) -> Reply {
         match self {
             Self::Cri(cri) => cri.ask(wanted, timeout).await,

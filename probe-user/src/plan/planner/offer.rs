@@ -95,8 +95,8 @@ impl Offer {
     }
 }
 
-/// The metric of counts with this exclusion. One of user mode or of the kernel alone has that in
-/// its name. None for other levels.
+/// The metric of counts with this exclusion. A metric of user mode or of the kernel alone says so
+/// in its name. None for other exclusions.
 fn filtered(metric: &Metric, exclude: Exclude) -> Option<Metric> {
     let Exclude { user, kernel, hv } = exclude;
     let (end, level) = match (user, kernel, hv) {
@@ -138,8 +138,8 @@ impl Plan {
         event_sets
     }
 
-    /// Once all events are placed, adds the sources of their other events to the optional metrics,
-    /// which are last in the list.
+    /// Gives the optional metrics, which are last in the list, the sources of their other events.
+    /// Call once all events are placed.
     pub(super) fn join_offers(&mut self, offers: &[Offer]) {
         let first = self.metrics.list.len() - offers.len();
         for (offer, planned) in offers.iter().zip(&mut self.metrics.list[first..]) {

@@ -1,5 +1,5 @@
-//! Lists the ended tags or phases of a recording. Tracks which ended and active ones no part of its
-//! file has yet.
+//! Lists the ended tags or phases of a recording. Also tracks the ended and active ones that no
+//! part of the recording's file has yet.
 
 use std::mem;
 

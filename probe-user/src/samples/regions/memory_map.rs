@@ -4,15 +4,16 @@ use std::{collections::BTreeMap, path::Path};
 
 use crate::{symbols::maps, sys::records::Map};
 
-/// Maximum number of mappings of one process: the kernel's default limit.
+/// Maximum number of mappings of one process: slightly above the kernel's default limit (65,530).
 const MAX_RANGES: usize = 65_536;
 
 /// Number of the oldest ranges dropped at once beyond the limit, since finding them scans all
 /// ranges.
 const DROPPED: usize = MAX_RANGES / 16;
 
-/// How far the main thread's stack can grow down from its last known start: the kernel keeps this
-/// many bytes below it free of other mappings (`MIN_GAP` of arch/x86/mm/mmap.c and of mm/util.c).
+/// How far the main thread's stack can grow down from its last known start: the kernel keeps at
+/// least this many bytes below the stack's top free of other mappings (`mmap_base` of
+/// arch/x86/mm/mmap.c and of mm/util.c).
 const STACK_GROWTH: u64 = 128 << 20;
 
 /// A kind of memory.

@@ -130,7 +130,8 @@ impl ThreadPhases {
         self.old_changes(horizon) > 0
     }
 
-    /// Drops changes before `horizon`, except the last of them.
+    /// Drops changes before `horizon`, except the last of them, and the oldest beyond
+    /// [`MAX_CHANGES`].
     pub(super) fn forget(&mut self, horizon: u64) {
         self.changes.drain(..self.old_changes(horizon));
     }
