@@ -234,8 +234,8 @@ impl ExporterThread {
         }
     }
 
-    /// Sends a request until it is accepted. False if it is refused for good, or a newer window is
-    /// pending.
+    /// Sends a request until it is accepted. False if it is refused for good, a newer window is
+    /// pending, or none can follow.
     async fn deliver(&mut self, request: OtlpRequest, pending: &PendingWindow) -> bool {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -325,7 +325,8 @@ fn why(status: &Status) -> String {
     why
 }
 
-/// Whether the same request may succeed later (OTLP 1.x, "Failures": the retryable codes).
+/// Whether the same request may succeed later: the retryable codes of OTLP 1.x, "Failures", and
+/// `Unknown`.
 fn is_retryable(code: Code) -> bool {
     matches!(
         code,

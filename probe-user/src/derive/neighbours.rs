@@ -1,8 +1,8 @@
 //! Noisy neighbours: containers that run worse than usual because of others. [`Neighbours::judge`]
 //! returns a [`NeighbourVerdict`] for each of them.
 //!
-//! A container suffers if it is two standard deviations worse than in its own calm windows, in
-//! three of the last five windows:
+//! A container starts to suffer once it was two standard deviations worse than in its own calm
+//! windows in three of the last five windows. It stops once at most one of the last five was worse:
 //!
 //! - at the memory: its instructions per cycle are low while its socket is under pressure (memory
 //!   traffic above 80% of the peak). Windows without pressure are calm. Suspects own most of that

@@ -247,7 +247,7 @@ pub struct UncountableEvent {
 /// Like [`parse`], but returns separately the events that this machine cannot count.
 ///
 /// # Errors
-/// The first error in the text, or of an event on this machine, unless it lacks the event's PMU.
+/// The first error in the text or of an event, except that this machine cannot count the event.
 pub fn parse_countable(
     text: &str,
     pmus: &Pmus,

@@ -10,9 +10,9 @@ pub enum Implicit {
     DurationTime,
     /// `seconds`: `duration_time` in seconds.
     Seconds,
-    /// `counter_time`: enabled time of the owner's counter group on the core, in ns. It is read
-    /// together with the counts. Clock events are set back to the moment of the switch, counts are
-    /// not.
+    /// `counter_time`: enabled time of the owner's counter group on the core, in ns. It covers the
+    /// same time as the counts: unlike clock events, neither is set back to the moment of the
+    /// switch.
     CounterTime,
     /// `num_cpus`: number of counted CPUs.
     NumCpus,

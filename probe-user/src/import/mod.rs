@@ -63,7 +63,7 @@ pub enum CountedValue {
 pub struct ReadingSet {
     /// The run, counted from 1, if the input has several.
     pub run: Option<usize>,
-    /// End of the interval (`-I`) as perf prints it, seconds.
+    /// End of the interval (`-I`).
     pub interval: Option<IntervalEnd>,
     /// Socket, die, core, CPU or cgroup, as perf prints it.
     pub scope: Option<String>,
@@ -139,7 +139,7 @@ pub enum ImportError {
 /// Reads counts in any of the four forms.
 ///
 /// # Errors
-/// The first line that is not in the form of the input.
+/// The first line that is not in the form of the input; or the input has no count.
 pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
     let mut lines = text.lines().enumerate();
     let first = lines.find(|(_, line)| !is_blank(line));

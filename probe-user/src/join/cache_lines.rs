@@ -18,7 +18,7 @@ pub struct CacheLine {
     pub owners: BTreeMap<Option<Entity>, BTreeMap<u32, LineRow>>,
 }
 
-/// All lines of a window, in the order of their addresses.
+/// All lines of a window, sorted by address space and address.
 pub(super) fn by_owner(lines: &CacheLines, naming: &Naming) -> Vec<CacheLine> {
     let mut by_line: BTreeMap<(u64, u64), CacheLine> = BTreeMap::new();
     for (key, row) in &lines.rows {

@@ -204,7 +204,7 @@ fn title(kind: &[&Pmu]) -> String {
     }
 }
 
-/// An event that the kernel lists. It is counted unless its terms or its PMU cannot be opened.
+/// An event that the kernel lists. It is taken as counted if it resolves, without being opened.
 fn named_event(pmu: &Pmu, name: &str, shared: bool, pmus: &Pmus) -> EventItem {
     let known = &pmu.events[name];
     let resolved = resolve(&format!("{}/{name}/", pmu.name), pmus);

@@ -18,7 +18,7 @@ const NO_INTERVAL: (f64, f64) = (f64::NAN, f64::NAN);
 /// The subject of lines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LineSubject {
-    /// The part of the report: `row`, `socket`, `total`, `place`, `share`.
+    /// The part of the report: `row`, `process`, `socket`, `total`, `place`, `share`.
     pub part: &'static str,
     /// Name of the subject, for people: the shortest that distinguishes it from the other subjects
     /// of the run.
@@ -122,7 +122,7 @@ pub struct RunLine {
     /// lifetime.
     pub first: usize,
     /// Values by window, from `first` to the last one, as in a live run; NaN without a value.
-    /// Metrics counted over time are 0 while the owner did not run.
+    /// Counters and rates are 0 while the owner did not run.
     pub values: Vec<f64>,
     /// 95% intervals of these values, NaN without one. May be shorter than `values`.
     pub intervals: Vec<(f64, f64)>,

@@ -1,5 +1,5 @@
 //! Tracks file mappings of processes: from the records of the rings, and from procfs for processes
-//! that existed before. Passes mappings of sampled processes to the sink.
+//! that existed before the recording. Passes mappings of sampled processes to the sink.
 
 use std::{
     collections::HashMap,
@@ -126,7 +126,7 @@ impl AddressSpaces {
         space.mappings.push(Arc::new(mapping));
     }
 
-    /// Reads the mappings of a process that existed before from procfs, once.
+    /// Reads the mappings of a process from procfs once, if it existed before the recording.
     pub(super) fn read_procfs(&mut self, pid: u32) {
         let space = self.spaces.entry(pid).or_default();
         if std::mem::replace(&mut space.was_read, true) {

@@ -1,5 +1,5 @@
-//! The CPU time that counting costs, by the programs' own samples, else by the measured cost of
-//! reading counters.
+//! The CPU time that counting costs, by the programs' own samples; a charge costs at least the
+//! measured time to read its counters.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Sources: sets of kernel files that each pull reads once. [`for_each_source`] lists them, and
-//! each stage has one field for each.
+//! Sources: sets of kernel files, or BPF maps, that each pull reads once. [`for_each_source`] lists
+//! them, and each stage has one field for each.
 
 use serde::{Deserialize, Serialize};
 

@@ -190,7 +190,7 @@ impl ModuleFiles {
             changed: (data.ctime(), data.ctime_nsec()),
         };
         let number = mapped.inode.map(|inode| inode.number);
-        // Only inodes are compared: devices differ on layered file systems (overlay, btrfs).
+        // Only inode numbers are compared: devices differ on layered file systems (overlay, btrfs).
         number
             .is_none_or(|number| number == data.ino())
             .then_some(())?;

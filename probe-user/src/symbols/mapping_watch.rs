@@ -173,7 +173,7 @@ impl MappingWatch {
         let opened = rings.of_cpus.len() > before;
         drop(rings);
         if opened {
-            // There are no records of earlier events on the new CPUs.
+            // What happened on the new CPUs before was not recorded.
             locked(&self.shared.watched).mappings.mark_stale();
         }
         result

@@ -53,7 +53,7 @@ const INTERVALS: [u64; 10] = [
     100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000,
 ];
 
-/// Lines by which the keys of pages move an open row.
+/// Lines by which `PgUp` and `PgDn` scroll an open row.
 const PAGE: usize = 10;
 
 /// What the caller has to do after a key.
@@ -65,8 +65,8 @@ pub enum KeyAction {
     Windows(u64),
     /// Windows of this length from now on.
     Interval(Duration),
-    /// Rows of another kind; counting has to start again if one of both kinds is processes, unless
-    /// [`ProcessRows::Counted`](super::ProcessRows::Counted).
+    /// Rows of another kind. If the old or the new kind is processes, counting has to start again,
+    /// unless [`ProcessRows::Counted`](super::ProcessRows::Counted).
     Rows(By),
     /// Give the terminal back until the shell continues this program.
     Suspend,
@@ -257,7 +257,7 @@ impl Top {
         }
     }
 
-    /// Makes windows longer, or a replay faster; or shorter, and slower.
+    /// If `up`, makes live windows longer or a replay faster; else shorter or slower.
     fn change_pace(&mut self, up: bool) -> KeyAction {
         match &mut self.source {
             WindowSource::Replay { speed, .. } => {

@@ -129,7 +129,7 @@ impl Top {
         let Some(found) = self.processes.as_ref().filter(|_| is_newest) else {
             let reason = match self.process_rows {
                 _ if !is_newest => "those of the newest window are known",
-                // Live they are read, whatever rows can stand for.
+                // In a live view processes are read, whatever rows can stand for.
                 ProcessRows::Never(reason) if self.is_replay() => reason,
                 _ => "none are known",
             };
@@ -209,7 +209,7 @@ fn values(sheet: &Sheet, row: usize, width: usize) -> Vec<String> {
         .collect()
 }
 
-/// The functions of the row with most samples; nothing if none were sampled.
+/// The row's functions with the most samples; nothing if none were sampled.
 fn functions(window: &Sheets, name: &str) -> Vec<String> {
     let mut sheets = window.sheets.iter();
     let Some(sheet) = sheets.find(|sheet| sheet.title() == FUNCTIONS) else {

@@ -47,7 +47,7 @@ impl OrderedRows {
 }
 
 impl SheetSelection {
-    /// The rows with `filter` in a label, sorted.
+    /// The rows with `filter` in a label, sorted. Pinned rows are neither filtered nor sorted.
     pub(super) fn rows(&self, sheet: &Sheet, filter: &str) -> OrderedRows {
         let filter = filter.to_lowercase();
         let has = |row: &usize| {
@@ -98,7 +98,7 @@ impl SheetSelection {
         columns
     }
 
-    /// Whether a column is visible. `hidden`: those that are not until the user chooses them.
+    /// Whether a column is visible. `hidden`: the columns hidden until the user shows them.
     pub(super) fn is_visible(&self, name: &str, hidden: &[&str]) -> bool {
         let chosen = self.visible.get(name).copied();
         chosen.unwrap_or_else(|| !hidden.contains(&name))
@@ -111,7 +111,7 @@ impl SheetSelection {
         columns
     }
 
-    /// Shows a hidden column, or hides it.
+    /// Shows a hidden column, or hides a visible one.
     pub(super) fn toggle_column(&mut self, name: &str, hidden: &[&str]) {
         let is_visible = self.is_visible(name, hidden);
         self.visible.insert(name.to_owned(), !is_visible);
@@ -155,7 +155,7 @@ impl SheetSelection {
             .map(|column| sheet.column(*column).to_owned());
     }
 
-    /// Sorts by the selected column: largest first, or smallest first if it is so already.
+    /// Sorts by the selected column: largest first, or smallest first if it was largest first.
     pub(super) fn sort(&mut self, sheet: &Sheet, columns: &[usize]) {
         let Some(column) = self.column(sheet, columns) else {
             return;

@@ -21,7 +21,7 @@ const PERCENT_OF_CELL: f64 = 5.0;
 
 const NAME: &str = "topdown";
 
-/// These columns as drawn, with the bar if all of its shares are among them.
+/// These columns as drawn, with the bar if its first [`REQUIRED`] shares are among them.
 pub(super) fn with_bar(sheet: &Sheet, columns: &[usize]) -> Vec<SheetColumn> {
     let mut drawn = sheet.drawn(columns);
     let index = |(name, ..): &(&str, char, Color)| {
@@ -59,7 +59,7 @@ pub(super) fn colour(cell: &str) -> Option<Color> {
     share.map(|(.., colour)| *colour)
 }
 
-/// The bar of a row; `None` without all of its shares.
+/// The bar of a row; `None` if one of the first [`REQUIRED`] shares has no value.
 fn bar(sheet: &Sheet, row: usize, shares: &[Option<usize>]) -> Option<String> {
     let (mut bar, mut end) = (String::new(), 0.0);
     for (at, ((_, letter, _), column)) in SHARES.iter().zip(shares).enumerate() {

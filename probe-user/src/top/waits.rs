@@ -13,7 +13,7 @@ const SHOWN: usize = 8;
 /// The lines of both lists of a row.
 pub(super) fn wait_lines(window: &Sheets, name: &str) -> Vec<String> {
     match &window.waits {
-        // As where a scheduler of sched_ext has queues of its own.
+        // For example with a sched_ext scheduler that has its own queues.
         Some(waits) if waits.is_empty() => {
             vec![" It is not known what ran meanwhile, or nothing waited.".to_owned()]
         }

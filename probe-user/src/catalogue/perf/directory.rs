@@ -13,7 +13,7 @@ use crate::catalogue::error::{CatalogueError, Problem};
 /// Name of the table of CPU models.
 const MAPFILE: &str = "mapfile.csv";
 
-/// Directories below the given one that may have the table, as in the kernel's sources.
+/// Directories that may have the table, relative to the given one, as in the kernel's sources.
 const BELOW: [&str; 5] = ["", "x86", "arm64", "arch/x86", "arch/arm64"];
 
 /// Largest size of a file; the kernel's have up to 4 MB.

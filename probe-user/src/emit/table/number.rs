@@ -8,10 +8,10 @@ use crate::{
     window::{RunningTime, float},
 };
 
-/// The widest relative interval that is shown as ±%.
+/// The largest distance to an end of an interval that is shown as ±%, as a part of the value.
 const WIDE: f64 = 0.2;
 
-/// The least ratio of the distances to both ends of such an interval.
+/// The smallest ratio of the distances to both ends of such an interval.
 const UNEVEN: f64 = 0.8;
 
 /// SI prefixes and their factors, the largest first.

@@ -101,8 +101,8 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
     counted
 }
 
-/// The shares by a calibration of the metric's traffic. It is of one socket: which memory the CPUs
-/// of several access is not in it.
+/// The shares by a calibration of the metric's traffic; None if it does not apply. A calibration is
+/// for a machine with one socket: it does not say which socket's memory CPUs access.
 fn calibrated(
     plan: &Plan,
     planned: &PlannedMetric,

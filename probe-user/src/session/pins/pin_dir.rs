@@ -84,7 +84,7 @@ impl PinDir {
         Ok(names)
     }
 
-    /// Whether this name is a directory of this user and no link.
+    /// Whether this name is a directory of this user or root, and no link.
     fn is_ours(&self, name: &str) -> bool {
         let opened = self.directory.directory(name);
         if let Err(error) = &opened {

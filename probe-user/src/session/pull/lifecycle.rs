@@ -151,7 +151,7 @@ impl LifecycleTracker {
     }
 
     /// Ended owners that may have rows: those that ended since the last call, and those that the
-    /// last call returned.
+    /// last call returned for the first time.
     pub(crate) fn take_ended(&mut self) -> [Arc<EndedOwners>; 2] {
         let ended = Arc::new(std::mem::take(&mut self.ended));
         let [last, older] = std::mem::take(&mut self.previous);
@@ -252,7 +252,7 @@ impl LifecycleTracker {
         self.changed = true;
     }
 
-    /// Adds owners that a walk has not found, and that ended without a record.
+    /// Adds owners whose end a walk revealed: it did not find them, or found them exiting.
     fn add_ended(
         &mut self,
         cgroups: impl IntoIterator<Item = CgroupId>,
@@ -270,7 +270,7 @@ impl LifecycleTracker {
             && !ended.any(|ended| ended.cgroups.contains(&cgroup))
     }
 
-    /// Whether the kernel reported the exit of a process that may still have rows.
+    /// Whether a record or a walk revealed the end of a process that may still have rows.
     fn has_ended(&self, tgid: u32) -> bool {
         self.recent().any(|ended| ended.processes.contains(&tgid))
     }
@@ -280,7 +280,7 @@ impl LifecycleTracker {
         self.previous.iter().map(AsRef::as_ref).chain([&self.ended])
     }
 
-    /// Has each walk look for these processes, even if they have no row.
+    /// Makes each walk look for these processes, even if they have no row.
     pub(super) fn watch(&mut self, processes: HashSet<u32>) {
         self.watched = processes;
     }
@@ -328,8 +328,9 @@ impl LifecycleTracker {
         }
     }
 
-    /// Looks up whether users other than root can create cgroups in the parents of cgroups that
-    /// share an id. Does so only if the set of named cgroups changed.
+    /// Looks up whether users other than root can create cgroups in the ancestors of cgroups that
+    /// share a container or pod id. While there are none, it looks only if the set of named cgroups
+    /// changed.
     pub(super) fn update_delegated(&mut self) {
         if !std::mem::take(&mut self.changed) {
             return;

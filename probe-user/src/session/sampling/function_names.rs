@@ -94,7 +94,8 @@ impl FunctionNames {
     }
 
     /// Names the instructions without a name, at the time `now` of the programs' clock. Returns the
-    /// number of the code of each address ([`CodeKey`]); 0 for data pages.
+    /// number of the code of each address ([`CodeKey`]); 0 for data pages, and for code of
+    /// processes if this process does not see them by their ids.
     pub(crate) fn name(&mut self, addresses: &[(AddressKey, AddressRow)], now: u64) -> Vec<u64> {
         if self.unfollowed {
             self.follow_all();
@@ -241,9 +242,9 @@ impl CodeNames {
 /// The module of an unknown address.
 const UNKNOWN: &str = "[unknown]";
 
-/// Whether a name is final as long as the process executes the same program. Not final are names of
-/// functions that may be found later, of code that a compiler makes at run time, of kernel modules
-/// and of BPF programs.
+/// Whether a name is final as long as the process executes the same program. A name is not final if
+/// its function may be found later, or if it is of JIT-compiled code, a kernel module or a BPF
+/// program.
 fn is_final(place: &CodeLocation) -> bool {
     let module = &*place.module;
     let stays = !module.starts_with('[') || ["[kernel.kallsyms]", "[vdso]"].contains(&module);

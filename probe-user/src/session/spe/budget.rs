@@ -35,7 +35,7 @@ pub(crate) struct Budget {
     minute: Option<CostMark>,
 }
 
-/// The nanoseconds taken on each CPU by a time.
+/// The nanoseconds taken on each CPU from the start to the time `at`.
 #[derive(Clone, Debug)]
 struct CostMark {
     at: Duration,

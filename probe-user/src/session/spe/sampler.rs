@@ -1,5 +1,5 @@
-//! The core PMU's own counts of its sampling, if it has these events: samples taken, kept, and
-//! dropped because another sample was still in flight.
+//! The core PMU's own counts of SPE's sampling, if it has these events: operations that could be
+//! sampled, and samples taken, kept, and dropped because another sample was still in flight.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 

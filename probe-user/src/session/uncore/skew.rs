@@ -33,8 +33,9 @@ impl Uncore {
         peek
     }
 
-    /// Sets the skew of each reading: how far its counter moved while its pull read the weights,
-    /// between a peek `before` the first CPU was flushed and one `after` the last row was read.
+    /// Sets the skew of each reading: how far its counter moved from the peek `before` the first
+    /// CPU was flushed to the reading, or from the reading to the peek `after` the last row was
+    /// read, whichever is more.
     pub(crate) fn bound_skew(&self, readings: &mut [UncoreReading], before: &Peek, after: &Peek) {
         for reading in readings {
             let Some(count) = reading.count.filter(|_| self.divided.contains(&reading.at)) else {

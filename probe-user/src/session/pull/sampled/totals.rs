@@ -35,7 +35,7 @@ pub(crate) struct EventSampleTotals {
     pub(super) missed: Vec<u64>,
     /// By event: samples of evicted addresses.
     pub(super) pushed_out: Vec<u64>,
-    /// By event: number of CPUs and readings in which samples came near the kernel's limit.
+    /// By event: how often samples of a CPU between two readings came near the kernel's limit.
     pub(super) limited: Vec<u64>,
     /// `CLOCK_MONOTONIC` nanoseconds of the last reading.
     pub(super) moment: Option<u64>,

@@ -6,7 +6,7 @@ use crate::session::{EbpfObject, SessionError};
 pub(super) fn forget(object: &EbpfObject, threads: &[u64]) -> Result<(), SessionError> {
     let tasks = &object.maps.spe_tasks;
     for thread in threads {
-        // The id may have a new owner already.
+        // The id may belong to a new thread already.
         if let Some(task) = tasks.take(thread)?
             && task.exited == 0
         {
