@@ -43,7 +43,7 @@ pub(crate) fn set_up(stages: &Stages, programs: &[PackagedFile]) -> Result<()> {
     done.context("the machine could not be set up")
 }
 
-/// Has rustup install the components and targets of rust-toolchain.toml that are missing.
+/// Installs the missing components and targets of rust-toolchain.toml by rustup.
 fn toolchain() -> Result<()> {
     let mut rustup = sh::command("rustup");
     rustup.args(["component", "list", "--installed"]);

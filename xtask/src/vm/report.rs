@@ -314,7 +314,7 @@ fn is_kernel_log(line: &str) -> bool {
 pub(super) enum Death {
     /// QEMU ended: a panic, a power-off by a test, a QEMU that does not start.
     Quit,
-    /// No test ended within this time.
+    /// The console showed no mark of init.sh for this time.
     Silent(Duration),
 }
 

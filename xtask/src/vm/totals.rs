@@ -7,7 +7,7 @@ use crate::stages::TestCounts;
 /// Number of failures that the last line of a guest names.
 const LISTED: usize = 8;
 
-/// A failed test with its guest, and the last lines of its output.
+/// A failed test, or another failure of a guest, with lines of output or of the kernel log.
 pub(super) struct Failure {
     pub(super) guest: String,
     pub(super) what: String,
