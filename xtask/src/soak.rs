@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: runs an agent for ten minutes among 1,000 containers, with 200 more that
 //! start and end each second; then kills an agent a hundred times. `cargo xtask test` runs the same
-//! tests for a minute, and as many kills as fit in 15 s.
+//! tests for 90 s, and with as many kills as fit in 15 s, but at least 10.
 
 use anyhow::Result;
 

@@ -37,14 +37,15 @@ impl Bytes for [u8; REACH] {
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     data: &'a [u8],
-    /// Offset of `data` in the AUX buffer, modulo [`ALIGNED`]. Alignment counts from it.
+    /// Offset of `data` in the AUX buffer, modulo [`ALIGNED`]. Alignment counts from the start of
+    /// the buffer.
     base: u64,
     stream: Stream,
 }
 
 impl<'a> Records<'a> {
-    /// Iterates over `data` that begin at a multiple of 2048 bytes of the AUX buffer (or at its
-    /// start).
+    /// Iterates over `data` that begin at a multiple of 65,536 bytes of the AUX buffer (or at its
+    /// start): the largest alignment of an alignment packet.
     #[must_use]
     pub const fn new(data: &'a [u8]) -> Self {
         Self::at(data, 0)

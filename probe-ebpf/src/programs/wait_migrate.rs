@@ -1,5 +1,6 @@
 //! `wait_migrate`: a task moves from the run queue of one CPU to another's. The ledger of waits
-//! divides the task's wait so far by the slices of the first CPU, which the second one cannot read.
+//! divides the task's wait so far among the owners of the first CPU's slices, which the second CPU
+//! cannot read.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 

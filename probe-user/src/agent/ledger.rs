@@ -316,8 +316,9 @@ impl Ledger {
         processes.collect()
     }
 
-    /// Drops the totals of entities that are neither in the last report nor in `running`, and those
-    /// of processes for which `is_running` is false.
+    /// Drops totals of subjects that are not in the last report: of containers, pods and cgroups
+    /// that are not in `running`, of top processes for which `is_running` is false, and of rows by
+    /// process or without a name.
     pub(super) fn forget(&mut self, running: &HashSet<Entity>, is_running: impl Fn(u32) -> bool) {
         self.accounts.retain(|subject, account| match subject {
             _ if account.in_report => true,

@@ -100,7 +100,7 @@ pub(super) fn load_ledger(config: &Config, boot: &str) -> Ledger {
     config.state.as_ref().map(load).unwrap_or_default()
 }
 
-/// Opens the JSON lines, if the configuration has a path for them.
+/// Opens the JSON lines, if the configuration names a destination for them.
 pub(super) fn open_json(
     config: &Config,
     published: &Published,

@@ -186,8 +186,8 @@ impl AccessMetrics {
                     let latency = spe::other_latency(all.translation, &all);
                     add.estimate(translation, latency);
                 }
-                // Some cores never report a page walk. A count of 0 is trusted only if any access
-                // of the machine walked the page table.
+                // SPE reports page walks; sampled events of some cores never do. A count of 0 by
+                // events is trusted only if any access of the machine walked the page table.
                 let walked = self.parts.is_some()
                     || spe::parts(everyone, class).any(|(_, all)| all.walks > 0.0);
                 if walked {
@@ -333,7 +333,7 @@ fn sample_counter(counts: &SampleCounts, start: Duration) -> CounterValue {
     }
 }
 
-/// Total latencies of the operations that samples represent.
+/// Latencies, since `start`, of the operations that samples represent.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -81,7 +81,8 @@ pub(super) fn advice(report: &Report, first: usize) -> &'static [Advice] {
     ddio_advice(socket_values(report, first).map(|(metric, _, value)| (metric, value)))
 }
 
-/// The finding about the inbound writes of the devices of `place`; empty for the whole machine.
+/// The finding about the inbound writes of the devices of `place`, which is empty for the whole
+/// machine.
 ///
 /// By the paper's Table 1, CLFLUSH occurs if non-allocating writes are configured. The paper gives
 /// no threshold, so any part is reported that does not round to 0.0. DDIO is reported as off if the

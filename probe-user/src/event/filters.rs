@@ -191,7 +191,7 @@ fn range(text: &str) -> Result<(u64, u64), String> {
 /// Each counter comes with its name for messages.
 ///
 /// # Errors
-/// The first two events that cannot be counted together.
+/// The first conflict: within an event, between two events, or too many address ranges.
 pub(crate) fn check<'a>(
     counters: impl IntoIterator<Item = (&'a str, &'a Counter)>,
     pmus: &Pmus,

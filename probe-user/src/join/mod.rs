@@ -202,7 +202,8 @@ pub struct EntityShares {
 /// A window by entity.
 #[derive(Debug)]
 pub struct Joined {
-    /// By entity, in their order. The total of an entity without a row is dropped.
+    /// By entity, in their order. An entity without an owner in the window has no row, and its
+    /// total is dropped, unless it never ends.
     pub rows: Rows<Usage>,
     /// Processes in addition to these rows, if shown.
     pub processes: Option<Rows<Usage>>,
@@ -343,7 +344,7 @@ fn joined(
     let rows = Rows::new(entity, &window.usage, start, before, Entity::never_ends);
     let now = window.samples.as_ref();
     // Totals of samples continue if the machine's total does, and while the entity has a row of
-    // counts.
+    // counts or never ends.
     let samples = samples.filter(|_| now.is_some_and(|now| now.total.since < start));
     let exists = |entity: &Entity| entity.never_ends() || rows.of(entity).is_some();
     Joined {

@@ -74,7 +74,7 @@ impl PressureRows {
         for (path, owner, counts) in with_paths() {
             let Some(owner) = owner else { continue };
             let sum = sums.entry(&owner.entity).or_default();
-            // A cgroup without the controller has none.
+            // A cgroup without the CPU controller has no such counters.
             sum.own = sum.own.merged(&counts.filtered(CgroupCounter::is_own));
             if owner.is_outer {
                 sum.outer.push(counts.filtered(|counter| !counter.is_own()));

@@ -19,8 +19,8 @@ pub struct Bdf {
 
 impl Bdf {
     /// The requester id of bus requests, which `src_bdf` of the Tegra410 PCIe PMU takes:
-    /// `(bus << 8) + (device << 3) + function`. (The document's examples, 27:01.1 = 0x2781 and
-    /// 01:01.0 = 0x0180, contradict its formula.)
+    /// `(bus << 8) + (device << 3) + function`. (The examples of the Tegra410 document, 27:01.1 =
+    /// 0x2781 and 01:01.0 = 0x0180, contradict its formula.)
     #[must_use]
     pub fn requester(self) -> u16 {
         u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function)

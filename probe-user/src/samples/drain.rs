@@ -67,7 +67,8 @@ pub(super) struct SampleFilter<'a> {
 pub(super) struct AuxOwner {
     /// The thread of a buffer for one thread.
     pub(super) only: Option<u32>,
-    /// The thread that wrote this stretch of the buffer, and when it ended in ns of perf's clock.
+    /// The thread that wrote this stretch of the buffer, and the end of the stretch in ns of perf's
+    /// clock.
     pub(super) stretch: Option<(u32, u64)>,
     pub(super) cpu: Option<u32>,
 }
@@ -240,7 +241,7 @@ impl Drain {
         Ok(())
     }
 
-    /// Attributes an SPE record of these AUX bytes.
+    /// Attributes an SPE record of AUX bytes with this owner.
     fn sample(&mut self, record: Record, owner: AuxOwner, shared: &SharedInputs<'_>) -> Sample {
         let ticks = record.timestamp();
         let times = shared.clock.zip(ticks).map(|(clock, at)| clock.times(at));

@@ -221,7 +221,7 @@ impl Recorder {
         Ok(true)
     }
 
-    /// Opens a buffer for each thread of a process that has none. Returns their number.
+    /// Opens the missing buffers of a process's threads. Returns their number.
     fn attach_all(&mut self, pid: u32) -> Result<usize, RecordError> {
         let mut attached = 0;
         // Repeats, since threads may start others meanwhile.

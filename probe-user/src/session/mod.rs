@@ -1,6 +1,6 @@
 //! Session: everything that is in the kernel for one run. It opens the counters, and loads and
-//! attaches the programs; dropping it removes all of them. [`Session::pull`] yields a
-//! [`Snapshot`](crate::snapshot::Snapshot).
+//! attaches the programs; dropping it removes all of them, unless it keeps its pins
+//! ([`Session::keep_pins`]). [`Session::pull`] yields a [`Snapshot`](crate::snapshot::Snapshot).
 //!
 //! Each part of a session has its own methods; the methods of `Session` call these in order: here,
 //! in `start`, in `pull` and in `pull/upkeep.rs`.
@@ -98,9 +98,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Restores the state of an earlier session. `names` has the names of cgroups that are gone by
-    /// now. `owners` had counts: each that still exists gets a row for the next pull, so that its
-    /// totals continue even while it sleeps. Call it before the first pull.
+    /// Restores the state of an earlier session. `names` are those that it knew, also of cgroups
+    /// that are gone by now. `owners` had counts: each that still exists gets a row for the next
+    /// pull, so that its totals continue even while it sleeps. Call it before the first pull.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::emit::{Sheet, width as width_of, wrapped};
 
-/// Lines of the terminal from which on a chart is drawn, and a higher chart.
+/// Heights of the terminal, in lines, from which a chart is drawn, and a higher chart.
 const CHART: u16 = 16;
 const HIGH_CHART: u16 = 36;
 

@@ -17,7 +17,7 @@ pub(super) enum Flavour {
     Normal,
     /// 16 KiB pages. Debian has this kernel for arm64 since 6.12.
     Pages16k,
-    /// `PREEMPT_RT`: programs at tracepoints and their interrupts are preempted.
+    /// `PREEMPT_RT`: programs at tracepoints can be preempted, and most interrupts run in threads.
     Realtime,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Boot {
     pub(super) controllers: bool,
 }
 
-/// Values that all rows share.
+/// Default values of all rows.
 const ARM64: Boot = Boot {
     name: "arm64",
     ci: false,

@@ -18,7 +18,7 @@ const FAULTS: &[&str] = &[
     "UBSAN:",
 ];
 
-/// Words in every other report of a fault.
+/// Words in the reports of all other faults.
 const TRACE: &str = "call trace:";
 
 /// The call trace of a report begins within this many lines.

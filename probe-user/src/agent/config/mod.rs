@@ -108,7 +108,7 @@ pub struct Spe {
     /// Without SPE: the initial rate, in samples per second, CPU and event. Each sample is then an
     /// interrupt, and `period` would cause far too many.
     pub frequency: u64,
-    /// Share of a CPU's time that the program may take.
+    /// Share of a CPU's time that the eBPF programs for these samples may take.
     pub budget: f64,
 }
 

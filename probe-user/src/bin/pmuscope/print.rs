@@ -20,7 +20,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Writes what happened to standard error, unless only errors are shown.
+/// Writes a note to standard error, unless only errors are shown.
 pub(crate) fn note(line: fmt::Arguments<'_>) {
     if !logging::is_quiet() {
         error(line);

@@ -183,7 +183,7 @@ impl<'a> Families<'a> {
             // Events with the same unit share a family.
             Some(found) if family.events && self.list[found].events => found,
             found => {
-                // The names differ only in characters that the format does not allow.
+                // The metrics' names differ only in characters that the format does not allow.
                 if found.is_some() {
                     family.name = format!("{}_{metric}", family.name);
                     family.unit.clear();

@@ -1,4 +1,5 @@
-//! The lines below the tables: a line for each cause of missing or impossible values, and findings.
+//! The lines below the tables: a line for each cause of missing or impossible values, one for
+//! values over their threshold, and findings.
 
 use std::collections::HashSet;
 
@@ -21,13 +22,13 @@ const MAX_KNOWN_REASONS: usize = 64;
 /// Placeholder for the events in the text of a cause.
 const EVENTS: &str = "\u{fffc}";
 
-/// A cause of missing values.
+/// A note on values that are missing, impossible or over their threshold.
 #[derive(Default)]
 struct Cause<'a> {
     /// The text, with [`EVENTS`] instead of the events.
     text: String,
     events: Vec<String>,
-    /// Metrics with missing values.
+    /// Metrics with such values.
     metrics: Vec<&'a str>,
     rows: Vec<String>,
 }
@@ -68,7 +69,7 @@ pub(super) fn lists(report: &Report) -> Vec<String> {
     lines.chain(hot).chain(warnings).collect()
 }
 
-/// A line for each cause of missing or impossible values.
+/// A line for each cause of missing or impossible values, and one for values over their threshold.
 pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
     let report = page.report;
     let mut causes: Vec<Cause<'_>> = Vec::new();
@@ -186,7 +187,7 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
     (why.to_string().replacen(&events, EVENTS, 1), Some(events))
 }
 
-/// The name of a row with a missing value.
+/// The name of a row in a note.
 fn row(page: &TablePage<'_>, group: &SubjectSeries<'_>, series: &Series) -> String {
     match (group.section, group.subject) {
         (ReportSection::Shares, Subject::Entity(_)) => {

@@ -14,9 +14,9 @@ use crate::{
 impl Weights {
     /// The counts of a weight's counters in a window, by socket and owner.
     ///
-    /// An owner that ran only while the counters were rotated out is unseen. If unseen owners have
-    /// more than half of the CPU time, the known counts explain less than half of the traffic, and
-    /// the whole socket counts as rotated out.
+    /// An owner whose counts are unknown for most of its time, since the counters were rotated out,
+    /// is unseen. If unseen owners have more than half of the CPU time, the known counts explain
+    /// less than half of the traffic, and the whole socket counts as rotated out.
     #[must_use]
     pub fn counted(planned: &PlannedWeight, window: &Window) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();

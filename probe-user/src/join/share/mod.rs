@@ -284,10 +284,11 @@ impl Shares {
 }
 
 impl Errors<'_> {
-    /// The relative error of a share; `None` if it has no samples or the method's own error is
-    /// unknown.
+    /// The relative error of a share. `None` for a calibrated share that is unknown or incomplete,
+    /// and for another share without samples, with a saturated weight or by a method of unknown
+    /// error.
     ///
-    /// That by counting combines:
+    /// The error by counting combines:
     /// - the error of the method and of the number of samples;
     /// - the error of multiplexed weights: with the variance `v` of this weight and `V` of all, in
     ///   counts of the traffic, and the share `p`, the variance `v (1 - 2 p) + V p^2`;

@@ -10,8 +10,8 @@ use crate::{
     window::{Owner, Window},
 };
 
-/// Bytes by row and socket, of rows whose cgroups are all in groups, by the groups with tasks of only
-/// that row.
+/// Bytes by row and socket, from the groups whose tasks are all of one row. A row of which a cgroup
+/// ran outside of all groups is left out.
 pub(crate) fn monitored(
     deltas: &[GroupBytes],
     window: &Window,

@@ -76,8 +76,8 @@ pub struct SocketWeights {
     /// their accesses are unknown, not zero. The idle task's time counts as 0, since it causes no
     /// traffic.
     pub unseen: BTreeMap<Owner, u64>,
-    /// CPU time of all owners but the idle task, in ns; 0 if no owner is unseen and it does not
-    /// matter.
+    /// CPU time of all owners but the idle task, in ns. Sampled weights leave it 0: it matters only
+    /// if an owner is unseen.
     pub time: u64,
     /// The counters were rotated out for all owners, or for most of their time.
     pub rotated_out: bool,

@@ -143,7 +143,8 @@ impl BlockScatter {
     }
 }
 
-/// Correlation of neighbouring blocks, at least 0: both sides run the same program.
+/// Correlation of neighbouring blocks, at least 0. Estimated from both sides together, since both
+/// run the same program.
 fn correlation(sides: &[BlockScatter; 2]) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     for side in sides {

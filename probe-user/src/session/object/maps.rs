@@ -83,7 +83,7 @@ maps! {
     state: PerCpu<CpuState> = STATE,
     /// The programs' clock, and the times of these maps, at index 0.
     clock: Array<ProgramClock> = CLOCK,
-    /// Records of starts and ends of cgroups and processes.
+    /// Records of [`probe_common::LifecycleKind`]: created cgroups, exits of processes and others.
     lifecycle: RingMap = LIFECYCLE,
     /// Counts of the programs' messages, at index 0.
     kernel_log: PerCpu<LogCpu> = KERNEL_LOG,
@@ -148,7 +148,7 @@ pub(super) const TASKS: &str = "TASKS";
 /// The last slices of each CPU.
 const SLICES: &str = "SLICES";
 
-/// Maps that only the programs use.
+/// The other maps. Only programs use them, except the ring of messages, which [`KernelLog`] reads.
 pub(super) const PROGRAM_MAPS: [&str; 9] = [
     kernel_log::RING,
     TASKS,

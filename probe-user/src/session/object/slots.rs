@@ -1,5 +1,5 @@
-//! A table of addresses in memory that is shared with the programs: reading its slots takes no
-//! system call.
+//! A table of sampled addresses or pages. Its memory is shared with the programs, so that reading
+//! its slots takes no system call.
 
 use std::{mem::offset_of, os::fd::AsFd as _};
 
