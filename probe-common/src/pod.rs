@@ -1,6 +1,6 @@
 //! Plain-old-data structures shared with the kernel side: the `pod!` macro and the traits
 //! [`Plain`] and [`Field`]. The kernel stores them as they are in memory, and user space reads them
-//! back field by field, so that neither side needs `unsafe` or a cast.
+//! back field by field, without `unsafe` or a cast.
 
 /// A key or value of a map: a number, or a structure defined by `pod!`.
 pub trait Plain: Field {

@@ -44,7 +44,7 @@ pub(super) struct AccessMetrics {
     time: Option<RunningTime>,
     max_latency: f64,
     operations: u32,
-    /// Used instead of `operations` if their number is unknown.
+    /// Used instead of `operations` if the number of operations is unknown.
     samples: Option<u32>,
     latency: [u32; 4],
     /// Issue and translation latencies, which only SPE records.

@@ -51,7 +51,7 @@ pub(super) struct SharedInputs<'a> {
     pub(super) last: bool,
 }
 
-/// Which samples of events to keep: their rings have samples of all tasks.
+/// Which samples of events to keep: the events sample all tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SampleFilter<'a> {
     /// The processes; None: all.

@@ -71,7 +71,7 @@ pub enum RecordError {
     /// The output cannot be written.
     #[error("cannot write the recording: {0}")]
     Write(io::Error),
-    /// A file of procfs cannot be read.
+    /// A process's threads in procfs, or a cgroup's directory, cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// The file.

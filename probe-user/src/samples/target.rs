@@ -146,7 +146,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Opens one buffer for each CPU, with events of all its tasks.
+    /// Opens one buffer for each CPU, with events that sample all tasks of the CPU.
     pub(super) fn open_accesses(&mut self, cpus: &[(u32, usize)]) -> Result<(), RecordError> {
         let directory = match &self.config.target {
             RecordTarget::Cgroup(path) => Some(self.directory(path)?),

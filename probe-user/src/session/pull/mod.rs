@@ -177,7 +177,7 @@ impl Session {
     }
 
     /// The waits since the session began; none in a session that does not count them. Frees the
-    /// rows whose owners ended before the last flush.
+    /// rows whose owners ended before the last flush, and rows without new waits if a map fills up.
     fn read_waits(&mut self, ended: &[Arc<EndedOwners>]) -> Result<WaitReading, SessionError> {
         if !self.config.plan.counts_waits() {
             return Ok(WaitReading::default());
