@@ -31,8 +31,8 @@ pub(crate) struct AuxTotals {
 
 impl AuxBuffer {
     /// Maps a buffer of `size` bytes, a power of two of pages, for a disabled event. `log` is the
-    /// size of the ring in bytes: the kernel writes one record per chunk, or none if it is 0. The
-    /// event wakes no reader.
+    /// size of the ring in bytes: the kernel writes one record per chunk, or none if `log` is 0.
+    /// The event wakes no reader.
     pub(crate) fn new(event: BorrowedFd<'_>, size: usize, log: usize) -> io::Result<Self> {
         let log = RecordRing::map(event, log)?;
         let _aux = log.map_aux(event, size, ProtFlags::READ)?;
