@@ -1,5 +1,5 @@
 //! Builds the eBPF object for the target's architecture; `include_bytes!` puts it into the library.
-//! Lists the files of the catalogue, so that a new one is compiled in by being there. Compresses
+//! Lists the files of the catalogue, so that each file in its directory is compiled in. Compresses
 //! the plotting library of pages.
 
 use std::{env, fmt::Write as _, fs, path::Path};
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
 
 /// `FILES`: every file of `catalogue/` with a family or a platform, by name.
 fn catalogue(out_dir: &Path) -> Result<()> {
-    // As cargo has it now: a tree may have been moved since this script was built.
+    // Read at run time: the source tree may have been moved since this script was built.
     let manifest = env::var_os("CARGO_MANIFEST_DIR").context("cargo sets CARGO_MANIFEST_DIR")?;
     let directory = Path::new(&manifest).join("catalogue");
     println!("cargo::rerun-if-changed={}", directory.display());
@@ -61,7 +61,7 @@ fn catalogue(out_dir: &Path) -> Result<()> {
     fs::write(out_dir.join("catalogue_files.rs"), text).context("cannot write the list of files")
 }
 
-/// `plotly.js.gz`: plotly.js as the crate of that name has it inside.
+/// `plotly.js.gz`: the plotly.js that the crate plotly contains, compressed.
 fn plotting(out_dir: &Path) -> Result<()> {
     use std::{fs::File, io::Write as _};
 
@@ -74,7 +74,7 @@ fn plotting(out_dir: &Path) -> Result<()> {
     let (first, _) = first.split_once(BEGIN).context("plotly has one script")?;
     let end = first.rfind("</script>").context("a script has no end")?;
     let file = File::create(out_dir.join("plotly.js.gz")).context("cannot write plotly.js.gz")?;
-    // Without a time: the same bytes each time.
+    // Without a modification time, so that every build writes the same bytes.
     let mut gzip = GzBuilder::new().write(file, Compression::best());
     gzip.write_all(&first.as_bytes()[..end])?;
     gzip.finish().context("cannot write plotly.js.gz")?;

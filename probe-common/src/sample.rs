@@ -2,8 +2,8 @@
 //! the table of addresses ([`AddressSlot`]), and the sample accounting of each CPU ([`SampleCpu`]).
 //!
 //! Rows and addresses have a generation. User space starts a new generation at each reading, waits
-//! until the program runs that began in the previous generation have finished, and then reads that
-//! generation, which no longer changes.
+//! until all runs of the program that began in the previous generation have finished, and then
+//! reads that generation, which no longer changes.
 
 mod data_source;
 mod table;
@@ -54,7 +54,7 @@ pod! {
         pub squares: u64,
         /// Sum of the squared periods, in units of 2^64.
         pub squares_high: u64,
-        /// Samples with a page walk, by their data source.
+        /// Samples whose data source reports a page walk.
         #[cfg_attr(feature = "serde", serde(default))]
         pub walks: u64,
         /// Sum of the weights (latencies in cycles), where samples have one.

@@ -60,7 +60,8 @@ impl Source {
         Self::Pmem,
     ];
 
-    /// Whether it is a cache of another core, cluster or socket.
+    /// Whether it is a cache of another core, of a cluster (also the core's own) or of another
+    /// socket.
     const fn is_peer(self) -> bool {
         matches!(
             self,
@@ -193,8 +194,9 @@ impl SourceTable {
     }
 
     /// Bit n: a load with data source n got its data from another core: from a cache of another
-    /// core, cluster or socket, or as a line that is reported as modified. On cores of the common
-    /// table that includes another socket's memory ([`Source::Remote`]).
+    /// core, of a cluster (also the core's own) or of another socket, or as a line that is reported
+    /// as modified. On cores of the common table that includes another socket's memory
+    /// ([`Source::Remote`]).
     #[must_use]
     pub const fn peers(self) -> u64 {
         let (mut peers, mut number) = (0, 0);

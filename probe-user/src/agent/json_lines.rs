@@ -35,7 +35,7 @@ pub(super) struct JsonLines {
 }
 
 impl JsonLines {
-    /// Opens a file for appending, or creates it.
+    /// Opens the output, and starts the thread. A file is created, or appended to.
     ///
     /// # Errors
     ///

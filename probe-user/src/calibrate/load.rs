@@ -1,4 +1,4 @@
-//! Runs a kernel on several CPUs during a measurement.
+//! Runs a calibration kernel on several CPUs during a measurement.
 
 use std::{
     io,
@@ -76,8 +76,8 @@ fn prepare(
         cpu,
         error: io::Error::from(error),
     })?;
-    // The lowest priority, so that the counting thread gets the CPU first and a pull is short. The
-    // kernel may refuse it.
+    // The lowest priority, so that the counting thread gets the CPU first and a pull is short.
+    // Linux may refuse it.
     let _least = setpriority_process(None, 19);
     let memory = kernel.over(bytes.memory, bytes.cached);
     let mut running = memory.map_err(|error| CalibrateError::Memory {

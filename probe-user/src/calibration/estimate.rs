@@ -28,8 +28,8 @@ pub struct OwnerPart {
 }
 
 /// The error of an owner's part by cause, in counts of the traffic. All causes together make the
-/// distance to the farther end of what the counts allow: the causes are taken away one after the
-/// other, and each is the square by which the distance shrinks.
+/// distance to the farther end of what the counts allow. The causes are taken away one after the
+/// other; the square of each is the amount by which the squared distance shrinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PartError {
     /// Traffic that was moved in the window of the counts and not in that of the traffic, or the
@@ -66,7 +66,8 @@ impl PartError {
         }
     }
 
-    /// The error of the sum of two parts. The causes move both alike, also different ones.
+    /// The error of the sum of two parts: the sum of their errors. Both are taken as fully
+    /// correlated, also where their causes differ.
     #[must_use]
     pub fn add(&self, other: &Self) -> Self {
         let by_cause = Self {
@@ -138,8 +139,8 @@ impl CalibratedTraffic {
     /// ranges the parts begin with the coefficients that explain all patterns best, and are then
     /// moved, each in proportion to its variance, to sum up to the traffic.
     ///
-    /// The error is the distance to the farther end. Half of the range by the root of 3, the
-    /// standard deviation of equally probable mixtures, is too small: with one event a pointer
+    /// The error is the distance to the farther end. Half of the range divided by the root of 3,
+    /// the standard deviation of equally probable mixtures, is too small: with one event a pointer
     /// chase beside streams was within it in 32 of 100 simulated windows.
     ///
     /// # Errors
@@ -178,13 +179,13 @@ impl CalibratedTraffic {
             })
             .collect();
         Part::sum_up_to(&mut parts, moved);
-        // The least parts may be above the traffic by what may be apart.
+        // The sum of the least parts may exceed the traffic by up to `apart`.
         let sum: f64 = parts.iter().map(|part| part.traffic).sum();
         let scale = if sum > moved { moved / sum } else { 1.0 };
         let traffics: Vec<f64> = parts.iter().map(|part| part.traffic * scale).collect();
         let mut distances = vec![ends.distances(&traffics, moved, &causes)];
         for causes in causes.fewer() {
-            // Without an error no mixture may fit: nothing but that error is left open.
+            // Without a cause it may be that no mixture fits. The range is then the part alone.
             let narrower: Vec<_> = (ranges_by(&causes).into_iter().zip(&ranges).zip(&traffics))
                 .map(|((narrower, range), at)| {
                     let only = MixtureRange {
@@ -241,7 +242,7 @@ impl CalibratedTraffic {
     }
 }
 
-/// The causes of errors that are taken into account; that patterns have the same counts always is.
+/// The causes of errors that are taken into account. [`PartError::mixture`] always is.
 #[derive(Clone, Copy, Debug)]
 struct Causes {
     /// How much more or less may have been moved in the time of the counts.
@@ -317,8 +318,8 @@ impl Ends {
             // What the others cannot have moved is its own.
             let own = moved - causes.missing(moved) - (self.most - high);
             let by_counts = (high + unexplained - traffic).max(traffic - low.max(own));
-            // The owner of what was moved in one window only is this one with the probability of
-            // its part.
+            // Traffic that was moved in only one of the two windows is this owner's with the
+            // probability of its part.
             let part = if moved > 0.0 {
                 (traffic / moved).min(1.0)
             } else {
@@ -332,7 +333,8 @@ impl Ends {
 }
 
 impl PartError {
-    /// From the distances to the farther end, each with a cause less than the one before it.
+    /// From the distances to the farther end: first with all causes, then each with one cause
+    /// fewer.
     fn of(distances: impl Iterator<Item = f64>) -> Self {
         let mut nearest = f64::INFINITY;
         // Fewer causes never allow more.
@@ -362,7 +364,8 @@ struct Part {
     low: f64,
     high: f64,
     traffic: f64,
-    /// Of `traffic`, before the owners' sum is known, as if all of the range were as probable.
+    /// Variance of `traffic` before the owners' sum is known, if all values of the range are
+    /// equally probable.
     variance: f64,
 }
 

@@ -93,7 +93,7 @@ impl Sharing {
     }
 }
 
-/// Fills each group of eight bytes with at least one byte in the set.
+/// Adds to the set all bytes of each group of eight that has at least one byte in it.
 fn words(bytes: u64) -> u64 {
     u64::from_ne_bytes(
         bytes

@@ -66,8 +66,8 @@ pub(super) fn mean_square(counts: &SampleCounts) -> f64 {
     }
 }
 
-/// The mean of another latency: its sum over the operations with a total latency. Its distribution
-/// is not kept, so the error is unknown.
+/// The mean of another latency: its sum divided by the number of operations with a total latency.
+/// Its distribution is not kept, so the error is unknown.
 pub(super) fn other_latency(cycles: f64, counts: &SampleCounts) -> Option<Estimate> {
     let timed = counts.timed();
     (timed > 0.0).then(|| Estimate::exact(cycles / timed))

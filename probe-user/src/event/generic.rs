@@ -220,7 +220,7 @@ fn find(table: &[NumberedEvent], name: &str) -> Option<NumberedEvent> {
 }
 
 /// Strips from `rest` a leading name of `table` and the `-` behind it; returns the index of its
-/// row. No name is another name followed by `-`.
+/// row. No name begins with another name followed by `-`.
 fn strip<'n>(rest: &mut &str, table: impl IntoIterator<Item = &'n [&'n str]>) -> Option<usize> {
     let text = *rest;
     for (row, names) in table.into_iter().enumerate() {

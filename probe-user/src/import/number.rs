@@ -4,8 +4,8 @@
 //! and prints fractions with two decimals (old versions with six), so the digits behind the last
 //! mark decide, except for one `.` or `,` before three or four digits.
 
-/// Marks that only separate groups: apostrophes, spaces that do not break a line, Pashto's comma,
-/// and the replacement character, which stands for such a space in another encoding than UTF-8.
+/// Marks that only separate groups: apostrophes, no-break and thin spaces, Pashto's comma, and the
+/// replacement character, which stands for such a space in another encoding than UTF-8.
 const GROUPING: [char; 7] = [
     '\'', '\u{2019}', '\u{a0}', '\u{2009}', '\u{202f}', '\u{66c}', '\u{fffd}',
 ];

@@ -161,7 +161,7 @@ fn matching_samples(run: &Run, selection: &Selection) -> Result<Scatter, String>
     Ok(scatter)
 }
 
-/// Keeps the matching points, the largest first.
+/// Keeps the matching points; with `selection.top` only the largest, in descending order.
 fn keep_matching(points: &mut Value, selection: &Selection, by: &str) {
     let Value::Array(points) = points else {
         return;
@@ -181,7 +181,7 @@ fn keep_matching(points: &mut Value, selection: &Selection, by: &str) {
 
 type CsvRow = Vec<(String, Value)>;
 
-/// A row for each object, after the columns `before`. A mean becomes two columns.
+/// A row for each object: the columns `before`, then its fields. A mean becomes two columns.
 fn rows_of(objects: &Value, before: &Map<String, Value>) -> Vec<CsvRow> {
     let objects = objects.as_array().into_iter().flatten();
     let fields = |object: &Value| {

@@ -17,7 +17,7 @@ pub(super) struct PeriodControl {
     /// Index into [`Buffer::spe`].
     event: usize,
     fixed_period: FixedPeriod,
-    /// Its last count, and when it was read in ns; None before the first round.
+    /// The event's last count and its time (`CLOCK_MONOTONIC` ns); None before the first round.
     last: Option<(u64, u64)>,
 }
 

@@ -110,8 +110,8 @@ impl Command {
     }
 }
 
-/// The processes of the command that `owner` is charged with: those in its cgroup and below, or
-/// those of its process tree. A process that cannot be read has ended.
+/// The processes of the command that is charged to `owner`: those in its cgroup and below, or those
+/// of its process tree. A process that cannot be read has ended.
 pub(super) fn processes(
     object: &EbpfObject,
     hierarchy: &Hierarchy,

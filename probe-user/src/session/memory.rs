@@ -197,7 +197,7 @@ fn events_memory(rows: usize, max_rows: u32, cpus: usize) -> MapMemory {
 pub struct Memory {
     /// Rows of counts for which there is room.
     pub rows: u32,
-    /// The maps of counts with all of these rows.
+    /// The maps of counts and of waits with all of their rows.
     pub counts: usize,
     /// Additional memory for SPE sampling.
     pub samples: Option<SampleMemory>,
@@ -265,9 +265,9 @@ impl Config {
         }
     }
 
-    /// Rows of USAGE. If the user does not set the number: for 2,048 owner-group pairs on every
-    /// CPU, or for 512 owners with all their groups, within [`USAGE_LIMIT`]. Only the buckets are
-    /// allocated at once; rows are allocated as owners run.
+    /// Rows of USAGE. If the user does not set the number: on each CPU 2,048 owner-group pairs, or
+    /// 512 owners with all their groups if that is more; at least 16,384 rows, within
+    /// [`USAGE_LIMIT`]. Only the buckets are allocated at once; rows are allocated as owners run.
     pub(super) fn rows(&self, online: usize, possible: usize) -> u32 {
         let on_a_cpu = self.plan.groups.len().saturating_mul(512).max(2048);
         let wanted = u32::try_from(online.saturating_mul(on_a_cpu)).unwrap_or(u32::MAX);
@@ -278,8 +278,8 @@ impl Config {
 
 impl SpeConfig {
     /// Rows of samples on this many CPUs, within [`SPE_ROWS_LIMIT`]. Only the buckets are allocated
-    /// at once; rows are allocated as owners are sampled. Ended processes that are still in the
-    /// lifecycle ring have room for 32 rows each.
+    /// at once; rows are allocated as owners are sampled. The lifecycle ring wakes its reader with
+    /// at most 2,048 ended processes in it: 65,536 rows are 32 for each.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let wanted = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
         let room = SPE_ROWS.rows_within(SPE_ROWS_LIMIT, possible);
@@ -326,10 +326,10 @@ pub(crate) mod tests {
         }
     }
 
-    /// Bytes in user space for this many rows of samples while it reads them: the kernel's rows,
-    /// twice; their weighted counts at the last reading; two snapshots; and half as many rows again
-    /// that were freed in between. Hash tables have a power of two of slots, 7 of 8 in use, and a
-    /// byte for each slot.
+    /// Bytes in user space while this many rows of samples are read: the kernel's rows, twice;
+    /// their weighted counts at the last reading; two snapshots; and half as many rows again that
+    /// were freed in between. Hash tables have a power of two of slots, 7 of 8 in use, and a byte
+    /// for each slot.
     pub(crate) fn user_bytes(rows: u32) -> usize {
         let (row, counts) = (
             size_of::<(SpeKey, SpeRow)>(),
@@ -342,9 +342,9 @@ pub(crate) mod tests {
         slots * in_tables + rows * row + rows * 3 / 2 * counts
     }
 
-    /// Bytes of sampled events with this many rows, in the kernel and in user space while it reads
-    /// them: the kernel's rows, twice; their weighted counts; two snapshots; and half as many rows
-    /// again that were freed in between.
+    /// Bytes of sampled events with this many rows, in the kernel, and in user space while the rows
+    /// are read: the kernel's rows, twice; their weighted counts; two snapshots; and half as many
+    /// rows again that were freed in between.
     pub(crate) fn sampled_event_bytes(cpus: usize, rows: u32) -> usize {
         let (key, row) = (size_of::<SampleKey>(), size_of::<SampleRow>());
         let counts = size_of::<(SampledKey, SampleCounts)>();

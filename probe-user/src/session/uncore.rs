@@ -1,4 +1,4 @@
-//! Uncore counters: opened once for each CPU of the PMU's cpumask, never once per CPU.
+//! Uncore counters: opened on the CPUs of the PMU's cpumask only, not on every CPU.
 //!
 //! Drivers accept any CPU of their part of the machine and move the event to the CPU of the
 //! cpumask, so a counter per CPU would count the same traffic many times. Events in braces are one

@@ -16,7 +16,7 @@ pub struct CodeLocation {
     /// Build id of the file or the kernel, if it has one.
     pub build_id: Option<Arc<[u8]>>,
     /// Offset of the address in bytes from the beginning of the file, the kernel or the vDSO; the
-    /// address itself if it is unknown or has no file.
+    /// address itself in other modules, or if that offset is unknown.
     pub offset: u64,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct ConfigKey {
 /// The highest `count.top_processes`.
 const MOST_PROCESSES: usize = 1000;
 
-/// The highest `spe.frequency`: samples of an event on a CPU per second. Each is an interrupt.
+/// The highest `spe.frequency` (x86): samples per second, CPU and event. Each is an interrupt.
 const MOST_INTERRUPTS: u64 = 10_000;
 
 /// All keys, each with the assignment of its value. The part before a dot is the section.

@@ -99,7 +99,7 @@ fn read_samples(path: &Path) -> Result<Option<Scatter>, SampleReadError> {
     read.transpose()
 }
 
-/// Reads a recording, or the samples of one.
+/// Reads a recording, or a file of samples.
 fn read_first(path: &Path) -> Result<Run> {
     let error = match Recording::open(path) {
         Ok(recording) => return run_of(path, recording),

@@ -77,7 +77,7 @@ pub struct FileHead {
     pub features: Vec<(u32, Vec<u8>)>,
 }
 
-/// Encodes a string of a section: its length, then its bytes, padded with zeros.
+/// Encodes a string of a section: its padded length, then its bytes and the padding zeros.
 #[must_use]
 pub fn text(value: &str) -> Vec<u8> {
     let size = (value.len() + 1).next_multiple_of(64);

@@ -12,7 +12,7 @@ counters! {
         pub starts: u64 = "start_calls";
         /// Calls of `stop`.
         pub stops: u64 = "stop_calls";
-        /// Markers, forks and exits that did not fit the ring.
+        /// Markers, forks, execs and exits that did not fit the ring.
         pub lost: u64 = "lost_markers" loss "lost markers";
         /// Calls of `stop` without an open phase.
         pub unbalanced_stops: u64 = "unbalanced_stops" loss "stops without a start";

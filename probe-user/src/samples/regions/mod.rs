@@ -309,8 +309,8 @@ impl RegionIndex {
             let is_old = markers.ended.is_some_and(|ended| ended < horizon);
             !is_old || markers.tags.active_count() > 0
         });
-        // Memory maps are also collected for processes without samples. The map of an exited
-        // process is kept until the second check, since its last samples may come in later rounds.
+        // Processes without samples have memory maps too. The map of an exited process is kept
+        // until the second check, since its last samples may come in later rounds.
         if self.round.is_multiple_of(600) {
             let is_gone = |pid: &u32| !self.proc.join(pid.to_string()).exists();
             let gone: HashSet<u32> = self.memory_maps.keys().copied().filter(is_gone).collect();

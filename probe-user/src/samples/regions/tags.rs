@@ -145,7 +145,7 @@ impl Tags {
         holding.min_by_key(|tag| tag.rank()).map(|tag| &tag.name)
     }
 
-    /// Drops tags that ended before `horizon`.
+    /// Drops tags that ended before `horizon`, and the earliest ended tags beyond [`MAX_TAGS`].
     pub(super) fn forget(&mut self, horizon: u64) {
         self.ended.retain(|tag| !is_old(tag, horizon));
         let excess = self.ended.len().saturating_sub(MAX_TAGS);

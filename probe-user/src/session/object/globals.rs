@@ -41,7 +41,7 @@ globals! {
     /// 1: the ledger of waits is kept.
     WITH_LEDGER: u8;
     /// 0: rows are keyed by cgroup. 1: all rows are keyed by process too. 2: all rows except those
-    /// of memory accesses are.
+    /// of samples are.
     BY_PROCESS: u8;
     /// 1: a command's processes are followed.
     FOLLOW_COMMAND: u8;

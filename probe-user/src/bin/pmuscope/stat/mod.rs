@@ -179,7 +179,7 @@ pub(crate) struct WindowContent {
     pub(crate) rows: RowSelection,
     /// Limits for sampled memory accesses; None: none are sampled.
     pub(crate) accesses: Option<Hottest>,
-    /// Functions of each row and sampled event.
+    /// Number of functions shown of each row and sampled event.
     pub(crate) functions: usize,
 }
 

@@ -193,7 +193,7 @@ impl TopView {
         if self.terminal.is_none() {
             return Ok(());
         }
-        // A new terminal draws every cell; one that is cleared would ask for the cursor's position.
+        // A new `Terminal` draws every cell; `Terminal::clear` would ask for the cursor's position.
         let again = raw_mode_again()
             .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All)))
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));

@@ -103,8 +103,8 @@ fn samples_of_an_address_are_scaled_on_each_cpu() {
     assert_eq!((all[0].samples, all[0].events), (24, 44_000.0));
 }
 
-/// Without the factor, no sample would represent the events of a long period that a busy phase
-/// left.
+/// A busy phase left a long period, which is dropped. Without the factor, no sample would represent
+/// the events that were counted in it.
 #[test]
 fn samples_also_stand_for_a_dropped_period() {
     let mut totals = EventSampleTotals::new(1);
