@@ -5,8 +5,8 @@ use probe_common::GROUP_COUNTERS;
 use super::{CountSource, Plan, Planned};
 
 impl Plan {
-    /// What is wrong with the plan, if anything: every event must be in a group, and every count
-    /// source must be an event's.
+    /// What is wrong with the plan, if anything: an index that is out of range, or a group with too
+    /// many events.
     pub(crate) fn flaw(&self) -> Option<String> {
         if self.rotated > self.groups.len() {
             let (rotated, all) = (self.rotated, self.groups.len());

@@ -122,8 +122,8 @@ impl Markers {
         })
     }
 
-    /// Puts probes on the marker functions of a file. None if the file was searched before and has
-    /// not changed since.
+    /// Puts probes on the marker functions of a file. None if the file has probes already, or if it
+    /// was searched before and has not changed since.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Memory limits of a session in the kernel: the only module that decides how large its maps may
-//! be. The limits of an agent follow from these (`agent/memory.rs`).
+//! Memory limits of a session in the kernel: how large its maps may be, except those of sampled
+//! events (`sampling`). The limits of an agent follow from these (`agent/memory.rs`).
 
 use probe_common::{
     CgroupWalk, CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, UsageKey, UsageRow,

@@ -8,7 +8,7 @@ use probe_common::spe::{SpeKey, SpeRow};
 use crate::snapshot::{OVERFLOW, SampleCounts, SampledKey};
 
 /// The rows at the last reading. Only this process frees rows of the map, so it knows which rows
-/// were inserted again. A creation time in each row, as in USAGE, would double the memory of a row.
+/// were inserted again. So a row needs no creation time, which rows of USAGE have.
 #[derive(Default)]
 pub(super) struct WeighedRows {
     rows: HashMap<SpeKey, WeighedRow>,
