@@ -26,7 +26,7 @@ const FAMILIES: [InfoFamily; 2] = [
 ];
 
 /// Name and value.
-type InfoLabel = (String, String);
+pub(super) type InfoLabel = (String, String);
 
 /// Entities with known names, by family: its name, its help text, the labels of each entity.
 pub(super) fn families(

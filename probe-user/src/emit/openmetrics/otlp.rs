@@ -22,8 +22,7 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 
 use super::{
-    Aspect, CachedLabels, FamilySamples, Label, MetricFamily, MetricKind,
-    exposition::scrape_samples, info,
+    Aspect, CachedLabels, Label, MetricFamily, MetricKind, exposition::scrape_samples, info,
 };
 use crate::{
     derive::{self, Report, Series, Value},
@@ -80,9 +79,21 @@ impl OtlpEncoder {
         let mut requests = Requests {
             encoder: self,
             done: Vec::new(),
-            metrics: info_metrics(report).collect(),
+            metrics: Vec::new(),
             bytes_left: MAX_BYTES,
         };
+        for (family, help, all) in info::families(report) {
+            let point = |labels: &Vec<info::InfoLabel>| NumberDataPoint {
+                attributes: (labels.iter())
+                    .map(|(name, value)| string_attribute(name, value))
+                    .collect(),
+                time_unix_nano: nanos(report.time),
+                value: Some(whole(1.0)),
+                ..NumberDataPoint::default()
+            };
+            let name = format!("{family}_info");
+            requests.add(all.iter().map(point), |points| gauge(&name, help, points));
+        }
         for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
             let attributes = |series: &Series| -> Vec<KeyValue> {
                 let parts: [&Vec<KeyValue>; 4] = labels.of(family, series);
@@ -99,19 +110,26 @@ impl OtlpEncoder {
                     )),
                     _ => None,
                 };
-                requests.add(
-                    family,
-                    of_family.filter_map(point).collect(),
-                    histogram_data,
-                );
+                requests.add(of_family.filter_map(point), |points| {
+                    metric(family, histogram_data(points))
+                });
             } else {
                 let points = of_family.flat_map(|(series, number)| {
                     points(report, attributes(series), family, series, *number)
                 });
-                requests.add(family, points.collect(), |all| number_data(family, all));
+                requests.add(points, |points| metric(family, number_data(family, points)));
             }
         }
-        requests.metrics.extend(absent_values(report, &samples));
+        // The number of series without a value, by reason.
+        if let Some((name, description, all)) = samples.absent_values() {
+            let point = |(reason, count): (&str, f64)| NumberDataPoint {
+                attributes: vec![string_attribute("reason", reason)],
+                time_unix_nano: nanos(report.time),
+                value: Some(whole(count)),
+                ..NumberDataPoint::default()
+            };
+            requests.add(all.map(point), |points| gauge(name, description, points));
+        }
         if !requests.metrics.is_empty() {
             requests.end();
         }
@@ -148,20 +166,18 @@ struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Adds the points of a family; `data` converts points to the data of a metric.
+    /// Adds the points of a family; `metric` makes a metric of those that fit into one request.
     fn add<T: Message>(
         &mut self,
-        family: &MetricFamily,
-        points: Vec<T>,
-        data: impl Fn(Vec<T>) -> Data,
+        points: impl Iterator<Item = T>,
+        metric: impl Fn(Vec<T>) -> Metric,
     ) {
         let mut part = Vec::new();
         for point in points {
             let bytes = point.encoded_len();
             if bytes > self.bytes_left {
                 if !part.is_empty() {
-                    self.metrics
-                        .push(metric(family, data(mem::take(&mut part))));
+                    self.metrics.push(metric(mem::take(&mut part)));
                 }
                 self.end();
             }
@@ -169,7 +185,7 @@ impl Requests<'_> {
             part.push(point);
         }
         if !part.is_empty() {
-            self.metrics.push(metric(family, data(part)));
+            self.metrics.push(metric(part));
         }
     }
 
@@ -274,47 +290,13 @@ fn metric(family: &MetricFamily, data: Data) -> Metric {
     }
 }
 
-/// Info metrics of containers and pods.
-fn info_metrics(report: &Report) -> impl Iterator<Item = Metric> {
-    let families = info::families(report).filter(|(.., all)| !all.is_empty());
-    families.map(|(family, help, all)| Metric {
-        name: format!("{family}_info"),
-        description: help.to_owned(),
-        data: Some(Data::Gauge(Gauge {
-            data_points: all
-                .iter()
-                .map(|labels| NumberDataPoint {
-                    attributes: labels
-                        .iter()
-                        .map(|(name, value)| string_attribute(name, value))
-                        .collect(),
-                    time_unix_nano: nanos(report.time),
-                    value: Some(whole(1.0)),
-                    ..NumberDataPoint::default()
-                })
-                .collect(),
-        })),
-        ..Metric::default()
-    })
-}
-
-/// The number of series without a value, by reason; None if there are none.
-fn absent_values(report: &Report, samples: &FamilySamples<'_>) -> Option<Metric> {
-    let (name, description, all) = samples.absent_values()?;
-    let point = |(reason, count): (&str, f64)| NumberDataPoint {
-        attributes: vec![string_attribute("reason", reason)],
-        time_unix_nano: nanos(report.time),
-        value: Some(whole(count)),
-        ..NumberDataPoint::default()
-    };
-    Some(Metric {
+fn gauge(name: &str, description: &str, data_points: Vec<NumberDataPoint>) -> Metric {
+    Metric {
         name: name.to_owned(),
         description: description.to_owned(),
-        data: Some(Data::Gauge(Gauge {
-            data_points: all.map(point).collect(),
-        })),
+        data: Some(Data::Gauge(Gauge { data_points })),
         ..Metric::default()
-    })
+    }
 }
 
 /// Whether all points of a family are integers. Receivers reject a series that changes its point

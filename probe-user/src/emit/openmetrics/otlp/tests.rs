@@ -1,12 +1,16 @@
 //! A collector receives the same series as a scrape.
 
-use std::mem::discriminant;
+use std::{mem::discriminant, sync::Arc};
 
 use super::*;
-use crate::emit::{
-    Dialect, Exposition,
-    openmetrics::tests::{Samples as Read, histogram_samples, read, with_histograms},
-    tests::{hostile, report},
+use crate::{
+    emit::{
+        Dialect, Exposition,
+        openmetrics::tests::{Samples as Read, histogram_samples, read, with_histograms},
+        tests::{hostile, report},
+    },
+    join::Entity,
+    names::{RuntimeNames, runtime_names::Container},
 };
 
 fn string(attribute: &KeyValue) -> (String, String) {
@@ -188,13 +192,25 @@ fn no_request_is_too_large() {
     let first = [first, report.series[0].clone()];
     for copy in 0..6_000_u32 {
         let path = format!("/{copy}{}", "\u{1b}".repeat(500));
-        let entity = crate::join::Entity::Cgroup(path.into());
+        let entity = Entity::Cgroup(path.into());
         let subject = report.subject(derive::Subject::Entity(entity));
         let copies = first.iter().cloned();
         report
             .series
             .extend(copies.map(|series| Series { subject, ..series }));
     }
+    // Labels of containers are long too.
+    let mut described = RuntimeNames::default();
+    for number in 0..4_000 {
+        let id: Arc<str> = format!("{number:064x}").into();
+        let container = Container {
+            name: "n".repeat(1_000),
+            ..Container::default()
+        };
+        described.containers.insert(id.clone(), container.into());
+        report.subject(derive::Subject::Entity(Entity::Container { id, pod: None }));
+    }
+    report.described = Arc::new(described);
     let requests = OtlpEncoder::default().requests(&report);
     assert!(requests.len() > 1);
     for request in &requests {
