@@ -40,18 +40,18 @@ impl Stages {
     /// this window.
     pub fn advance(&mut self, plan: &Plan, now: Snapshot, merged_idle: bool) {
         self.view.merged_idle = merged_idle;
+        // Only past windows widen the intervals: `verify shares` compares intervals that do not
+        // depend on the count of their own window.
+        if !plan.calibration.is_empty() {
+            self.learn(plan);
+        }
         let (window, joined) = match &self.before {
             Some((window, joined)) => (window.next(&self.last, &now, plan), Some(joined)),
             None => (Window::between(&self.last, &now, plan), None),
         };
         let joined = self.view.join(plan, &window, joined);
         self.report.renew(plan, &window, &joined, &self.view);
-        if !plan.calibration.is_empty() {
-            // Only past windows widen the intervals: `verify shares` compares intervals that do not
-            // depend on the count of their own window.
-            self.residuals.widen(&mut self.report);
-            self.learn(plan);
-        }
+        self.residuals.widen(&mut self.report);
         self.before = Some((window, joined));
         self.last = now;
     }
