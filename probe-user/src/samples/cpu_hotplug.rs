@@ -122,7 +122,10 @@ impl Recorder {
             // All processes of the target have exited.
             Err(RecordError::NoProcess(_)) => return Ok(()),
             // The CPU went offline again meanwhile.
-            Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
+            Err(_) if !self.machine.online()?.contains(cpu) => {
+                self.cpu_buffers.truncate(first);
+                return Ok(());
+            }
             Err(error) => {
                 tracing::warn!("CPU {cpu} came online and is not recorded: {error}");
                 self.cpu_buffers.truncate(first);

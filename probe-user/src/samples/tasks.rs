@@ -85,12 +85,17 @@ impl Tasks {
                 self.add_incarnation(tid, stamp.time, pid, name);
                 // A new process starts in its parent's cgroup.
                 let path = parent.and_then(|parent| self.cgroup(parent.pid));
-                let used_in = self.round;
-                self.cgroups.entry(pid).or_insert(ProcessCgroup {
+                let cgroup = ProcessCgroup {
                     path,
                     read_in: None,
-                    used_in,
-                });
+                    used_in: self.round,
+                };
+                if tid == pid {
+                    // The id may have been that of a process which ended.
+                    self.cgroups.insert(pid, cgroup);
+                } else {
+                    self.cgroups.entry(pid).or_insert(cgroup);
+                }
             }
             PerfRecord::Exit(Task { tid, .. }) => {
                 if let Some(thread) = self.threads.get_mut(&tid) {
@@ -295,6 +300,24 @@ mod tests {
         assert_eq!(name(&mut tasks, 21, 300), Some((20, "make".into())));
         assert_eq!(name(&mut tasks, 22, 300), None);
         assert_eq!(tasks.task(20, None).unwrap().cgroup.as_deref(), Some("/a"));
+    }
+
+    /// The new process ends before its own cgroup is read.
+    #[test]
+    fn a_process_with_a_used_id_has_its_parents_cgroup() {
+        let proc = Tree::new();
+        write_process(&proc, 10, "S (sleeping)", "/a");
+        write_process(&proc, 20, "S (sleeping)", "/b");
+        let mut tasks = Tasks::new(proc.path());
+        let cgroup = |tasks: &mut Tasks| tasks.task(20, None).unwrap().cgroup;
+        assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
+        fs::remove_dir_all(proc.path().join("20")).unwrap();
+        assert_eq!(name(&mut tasks, 10, 90), Some((10, "shell".into())));
+        // A thread of the old process keeps it.
+        fork(&mut tasks, 100, 20, 21, 20);
+        assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
+        fork(&mut tasks, 200, 20, 20, 10);
+        assert_eq!(cgroup(&mut tasks).as_deref(), Some("/a"));
     }
 
     #[test]

@@ -43,7 +43,9 @@ fn find_in_path(word: &Path, path: Option<OsString>) -> Option<PathBuf> {
     }
     let directories = path.unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut files = env::split_paths(&directories).map(|directory| directory.join(word));
-    files.find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
+    files.find(|file| {
+        file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
+    })
 }
 
 /// The sums as text: tables by region, by phase, and by thread, or a line of JSON for each region
