@@ -185,6 +185,10 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
     }
     // A file's first line and the heading below it begin the same run.
     runs.dedup();
+    // Counts above the first heading are a run too.
+    if runs.first().is_some_and(|first| *first > 0) {
+        runs.insert(0, 0);
+    }
     if runs.len() > 1 {
         for (at, reading) in readings.iter_mut().enumerate() {
             reading.set.run = Some(runs.partition_point(|start| *start <= at));

@@ -248,6 +248,16 @@ fn runs_in_one_file_are_separate_parts() {
     assert_eq!(runs.collect::<Vec<_>>(), ["run 1", "run 2"]);
 }
 
+/// The heading of the first run was not copied.
+#[test]
+fn counts_above_the_first_heading_are_a_run() {
+    let line = "100,,page-faults,1,100.00,,\n";
+    let text = format!("{line}# started on b\n{line}# started on c\n{line}");
+    let readings = read(&text).unwrap();
+    let runs = readings.iter().map(|it| it.set.run);
+    assert_eq!(runs.collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+}
+
 /// Cycles of another group do not belong to these instructions: summed, they would halve the ratio.
 #[test]
 fn an_event_belongs_to_its_group() {
