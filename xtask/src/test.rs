@@ -171,7 +171,8 @@ fn counts(report: &str) -> Result<TestCounts> {
 /// Builds the image that a test runs in containerd. None if no such test is selected, or this
 /// machine cannot run containerd.
 fn image(filter: Option<&str>) -> Result<Option<PathBuf>> {
-    let selected = filter.is_none_or(|filter| IMAGE_TESTS.contains(filter));
+    let selected = |filter: &str| IMAGE_TESTS.contains(filter) || filter.contains(IMAGE_TESTS);
+    let selected = filter.is_none_or(selected);
     let missing = debian::missing(&[("containerd", "containerd"), ("runc", "runc")]);
     if !selected || !missing.is_empty() || !rustix::process::geteuid().is_root() {
         return Ok(None);
