@@ -14,7 +14,7 @@ pub(crate) struct Owner {
 }
 
 /// 0: rows are keyed by cgroup. 1: all rows are keyed by process too. 2: all rows except those of
-/// memory accesses are.
+/// samples are.
 #[unsafe(no_mangle)]
 pub(crate) static BY_PROCESS: Global<u8> = Global::new(0);
 

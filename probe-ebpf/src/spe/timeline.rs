@@ -40,8 +40,8 @@ pub(crate) fn record_switch(next: Task, since: u64) {
         return;
     }
     if let Some(slot) = SPE_SWITCHES.get_ptr_mut(recorded as u32 & (TIMELINE - 1)) {
-        // SAFETY: a value of this CPU. Chunks, which interrupt this, read it only after the count
-        // below was raised.
+        // SAFETY: a value of this CPU. Chunks, which interrupt this, search neither this entry,
+        // until the count below is raised, nor the one that it replaces.
         unsafe {
             *slot = SpeSwitch {
                 since,
@@ -65,8 +65,9 @@ pub(super) fn owner(cpu: &mut SpeCpu, time: u64) -> Owner {
     if end == 0 || time == NO_TIME {
         return unattributed(cpu, Unattributed::NoThread);
     }
-    // Searches [from, to) for the last entry that is not later than `time`.
-    let mut from = end.saturating_sub(u64::from(TIMELINE));
+    // Searches [from, to) for the last entry that is not later than `time`. The oldest entry may
+    // just be replaced.
+    let mut from = end.saturating_sub(u64::from(TIMELINE) - 1);
     let mut to = end;
     let mut found = Owner {
         cgroup: SpeKey::UNATTRIBUTED,
