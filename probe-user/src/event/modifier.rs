@@ -73,8 +73,9 @@ impl fmt::Display for Modifiers {
 
 fn refuse(letter: char, event: &dyn fmt::Display) -> EventError {
     let why = match letter {
-        'p' | 'P' => "asks for precise samples, and pmuscope counts without sampling",
-        'S' => "asks for sampling, and pmuscope counts without sampling",
+        'p' => "asks for precise samples, and only sampled events have them (--sample)",
+        'P' => "asks for the most precise samples that there are, which pmuscope does not look for",
+        'S' => "asks for the counts of a group in each sample, which pmuscope does not take",
         'G' | 'H' => "splits guest from host, which pmuscope does not",
         'I' => "leaves the idle task out, and pmuscope shows it as a row of its own",
         'D' | 'e' | 'W' => {

@@ -99,7 +99,7 @@ impl CpuGroup {
 /// The memory that a measurement accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WorkingSet {
-    /// `L1`, `L2`, .., `memory`, or `given`.
+    /// `L1`, `L2`, .., `memory`, or `given BYTES`.
     pub(super) level: String,
     /// Bytes of all threads together.
     pub(super) bytes: u64,

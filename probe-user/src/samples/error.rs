@@ -63,10 +63,10 @@ pub enum RecordError {
         reason: String,
     },
     /// An event does not start.
-    #[error("the kernel does not start sampling: {0}")]
+    #[error("the kernel refuses to set up sampling: {0}")]
     Enable(io::Error),
-    /// Waiting for the buffers fails.
-    #[error("cannot wait for the sample buffers: {0}")]
+    /// Waiting for the buffers, or reading a counter, fails.
+    #[error("cannot read the samples or their counters: {0}")]
     Poll(io::Error),
     /// The output cannot be written.
     #[error("cannot write the recording: {0}")]
@@ -80,7 +80,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// The recording needs more descriptors than this process may have.
-    #[error("{0}; a --cgroup needs two for each CPU")]
+    #[error("{0}; sampling needs some for each CPU and event")]
     Descriptors(#[from] TooFewDescriptors),
     /// The list of online CPUs cannot be read.
     #[error(transparent)]

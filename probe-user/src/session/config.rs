@@ -15,9 +15,8 @@ pub enum ByProcess {
     No,
     /// All rows.
     All,
-    /// Rows of counts and of sampled events. Rows of memory accesses are by cgroup, since each
-    /// process has many of them. A cgroup has a row of its own too, so that its totals continue
-    /// when its processes have ended.
+    /// Rows of counts. Rows of samples are by cgroup, since each process has many of them. A cgroup
+    /// has a row of its own too, so that its totals continue when its processes have ended.
     Counts,
 }
 

@@ -99,8 +99,9 @@ pub enum SessionError {
     Cgroup(#[from] CgroupError),
     /// Every try of a flush interrupted another program.
     #[error(
-        "the counters of CPU {cpu} could not be read: program sched_exit was at work there at each \
-         of {tries} tries; start pmuscope again, and please report it if that does not help"
+        "the counters of CPU {cpu} could not be read: another program of pmuscope was at work \
+         there at each of {tries} tries; start pmuscope again, and please report it if that does \
+         not help"
     )]
     Busy {
         /// The CPU.

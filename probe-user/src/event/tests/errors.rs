@@ -261,8 +261,8 @@ fn errors_of_modifiers() {
         &[
             (
                 "cycles:pp",
-                "the modifier `p` of `cycles:pp` asks for precise samples, and pmuscope counts \
-                 without sampling; the modifiers are u (user), k (kernel) and h (hypervisor)",
+                "the modifier `p` of `cycles:pp` asks for precise samples, and only sampled events \
+                 have them (--sample); the modifiers are u (user), k (kernel) and h (hypervisor)",
             ),
             (
                 "cycles:x",
