@@ -40,9 +40,8 @@ rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
 const COMMANDS: &str = "cargo xtask run -- doctor
 cargo xtask test";
 
-/// Runs as root in a new mount namespace, whose end removes its mounts. $1 is the new root, $2 the
-/// script to run in it. Uses `pivot_root` and not chroot, since runc's own `pivot_root` fails in a
-/// chroot.
+/// Runs the script $2 in the new root $1. Its mount namespace is new, so its mounts end with it. It
+/// uses `pivot_root` and not chroot: runc's own `pivot_root` fails in a chroot.
 const ENTER: &str = r#"
 mount --bind "$1" "$1"
 mount --rbind /sys "$1/sys" && mount --make-rslave "$1/sys"

@@ -21,8 +21,9 @@ use crate::{
 
 /// Measurements of each kernel on one CPU, and on all.
 const RUNS: usize = 3;
-/// If Linux reports no caches: the memory of all threads together, and a core's cache, in bytes.
-const WITHOUT_CACHES: (u64, u64) = (384 << 20, 256 << 10);
+/// Where the kernel reports no caches: the memory of all threads, and what stays in the caches of a
+/// core and of all cores.
+const WITHOUT_CACHES: (u64, u64, u64) = (384 << 20, 256 << 10, 256 << 10);
 /// The memory as a multiple of the last-level caches: STREAM's rule for three arrays.
 const BEYOND_CACHES: u64 = 12;
 
@@ -165,11 +166,11 @@ impl Measurement<'_> {
         let level = caches.iter().map(|cache| cache.level).max();
         let last = caches.iter().filter(|cache| Some(cache.level) == level);
         let last: Vec<u64> = last.map(|cache| cache.size).collect();
-        let all_last: u64 = last.iter().sum();
-        // Several cores share a last-level cache, and a core uses one of them.
-        let (memory, cached) = match last.iter().min() {
+        let all: u64 = last.iter().sum();
+        // A core uses one of the last-level caches, and shares it with others.
+        let (memory, of_core, of_all) = match last.iter().min() {
             None => WITHOUT_CACHES,
-            Some(smallest) => (all_last * BEYOND_CACHES, smallest / 2),
+            Some(smallest) => (all * BEYOND_CACHES, smallest / 2, all / 2),
         };
         let memory = self.options.size.unwrap_or(memory);
         let mut all = Vec::new();
@@ -180,10 +181,7 @@ impl Measurement<'_> {
             let each = threads as u64;
             let bytes = ThreadBytes {
                 memory: memory / each,
-                cached: match all_last {
-                    0 => cached / each,
-                    all_last => cached.min(all_last / 2 / each),
-                },
+                cached: of_core.min(of_all / each),
             };
             for kernel in Kernel::ALL {
                 let name = format!("{} on {threads}", kernel.name());

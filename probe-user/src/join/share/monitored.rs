@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probe_common::CgroupId;
 
+use super::planned::ran;
 use crate::{
     join::{By, Entity, Naming},
     machine::resctrl::GroupBytes,
-    window::{Owner, Window},
+    window::Window,
 };
 
 /// Bytes by row and socket, from the groups whose tasks are all of one row. A row of which a cgroup
@@ -49,7 +50,7 @@ pub(crate) fn monitored(
             *sum = sum.saturating_add(*bytes);
         }
     }
-    for owner in ran(window) {
+    for (_, owner) in ran(window) {
         if !in_groups.contains(&owner.cgroup)
             && let Some(entity) = naming.entity(owner)
         {
@@ -57,13 +58,4 @@ pub(crate) fn monitored(
         }
     }
     rows
-}
-
-/// The owners that ran.
-fn ran(window: &Window) -> impl Iterator<Item = Owner> {
-    let ran = window.on_socket.iter().filter(|(_, usage)| {
-        let mut groups = usage.iter().flatten();
-        groups.any(|row| row.enabled > 0)
-    });
-    ran.map(|((_, owner), _)| *owner)
 }

@@ -116,7 +116,7 @@ fn calibrated(
     let calibrated = traffics.find(|it| it.metric == planned.metric.name)?;
     let alone = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
     let row_of = |owner| naming.entity(owner);
-    let ran = ran(window, socket);
+    let ran = ran_on(window, socket);
     let made_on = calibration.made_on;
     let shares = || calibrated::shares(calibrated, made_on, weights, socket, traffic, ran, row_of);
     alone.then(shares)?
@@ -136,7 +136,7 @@ fn by_cpus(
     for weights in usable {
         match divided(planned, window, weights, socket, traffic) {
             Ok(mut shares) => {
-                shares.add_uncounted(ran(window, socket).filter(|owner| {
+                shares.add_uncounted(ran_on(window, socket).filter(|owner| {
                     // All accesses of an owner that was counted may have gone to other memory.
                     !weights.has_counted(socket, *owner)
                 }));
@@ -251,13 +251,19 @@ fn sockets(window: &Window) -> BTreeSet<u32> {
     uncore.chain(owners).collect()
 }
 
-/// The owners that ran on a socket, without the idle task.
-fn ran(window: &Window, socket: u32) -> impl Iterator<Item = Owner> {
-    let here = window.on_socket.iter().filter(move |((on, owner), usage)| {
+/// The owners that ran, with their sockets, without the idle task.
+pub(super) fn ran(window: &Window) -> impl Iterator<Item = (u32, Owner)> {
+    let ran = window.on_socket.iter().filter(|((_, owner), usage)| {
         let mut groups = usage.iter().flatten();
-        *on == socket && !is_idle(*owner, window) && groups.any(|row| row.enabled > 0)
+        !is_idle(*owner, window) && groups.any(|row| row.enabled > 0)
     });
-    here.map(|((_, owner), _)| *owner)
+    ran.map(|(at, _)| *at)
+}
+
+/// The owners that ran on a socket.
+fn ran_on(window: &Window, socket: u32) -> impl Iterator<Item = Owner> {
+    let here = ran(window).filter(move |(on, _)| *on == socket);
+    here.map(|(_, owner)| owner)
 }
 
 /// The traffic from all CPUs to the other memory of a socket.

@@ -252,7 +252,7 @@ impl LifecycleTracker {
         self.changed = true;
     }
 
-    /// Adds owners whose end a walk revealed: it did not find them, or found them exiting.
+    /// Adds owners that a walk did not find, or found exiting.
     fn add_ended(
         &mut self,
         cgroups: impl IntoIterator<Item = CgroupId>,
@@ -270,7 +270,7 @@ impl LifecycleTracker {
             && !ended.any(|ended| ended.cgroups.contains(&cgroup))
     }
 
-    /// Whether a record or a walk revealed the end of a process that may still have rows.
+    /// Whether the process ended, by a record or a walk, and may still have rows.
     fn has_ended(&self, tgid: u32) -> bool {
         self.recent().any(|ended| ended.processes.contains(&tgid))
     }
