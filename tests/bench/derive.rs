@@ -9,6 +9,7 @@ use probe_user::{
     catalogue::{Catalogue, Chip, Hardware},
     import,
 };
+use test_harness::thread_time;
 
 const EVENTS: [&str; 8] = [
     "cycles",
@@ -54,17 +55,11 @@ fn main() {
 
 fn fastest<T>(run: impl Fn() -> T) -> (Duration, T) {
     let timed = || {
-        let begin = cpu_time();
+        let begin = thread_time();
         let result = black_box(run());
-        (cpu_time().saturating_sub(begin), result)
+        (thread_time().saturating_sub(begin), result)
     };
     let (first, result) = timed();
     let others = (0..2).map(|_| timed().0);
     (others.fold(first, Duration::min), result)
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap()
 }

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
-use std::{hint::black_box, time::Duration};
+use std::hint::black_box;
 
 use probe_user::calibration::{CalibratedTraffic, OwnerCounts, Pattern};
+use test_harness::thread_time;
 use test_support::Random;
 
 /// As many as a calibration of one socket has: nine kernels, on one CPU and on all.
@@ -22,10 +23,10 @@ fn main() {
         let moved: f64 = owners.iter().map(|(moved, _)| moved).sum();
         let counts: Vec<_> = owners.into_iter().map(|(_, counts)| Some(counts)).collect();
         let divide = || {
-            let begin = cpu_time();
+            let begin = thread_time();
             let parts = black_box(calibration.estimate(&counts, moved, 1e-4 * moved)).unwrap();
             assert_eq!(parts.len(), OWNERS);
-            cpu_time().saturating_sub(begin)
+            thread_time().saturating_sub(begin)
         };
         let fastest = (0..3).map(|_| divide()).min().unwrap();
         println!(
@@ -68,14 +69,6 @@ fn owner(calibration: &CalibratedTraffic, random: &mut Random) -> (f64, OwnerCou
     (bytes.iter().sum(), counts)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the upper 53 bits")]
 fn between(random: &mut Random, low: f64, high: f64) -> f64 {
-    let ratio = (random.word() >> 11) as f64 / (1_u64 << 53) as f64;
-    low + ratio * (high - low)
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap()
+    low + random.uniform() * (high - low)
 }

@@ -31,7 +31,7 @@ use probe_user::{
     snapshot::{Names, Snapshot},
     window::Window,
 };
-use test_harness::{Counting, bpf};
+use test_harness::{Counting, bpf, thread_time};
 
 const RUNS: usize = 5;
 
@@ -238,17 +238,11 @@ fn fastest<T>(mut run: impl FnMut() -> T) -> (Duration, T) {
     let mut last = None;
     for _ in 0..RUNS {
         drop(last.take());
-        let begin = cpu_time();
+        let begin = thread_time();
         last = Some(black_box(run()));
-        best = best.min(cpu_time().saturating_sub(begin));
+        best = best.min(thread_time().saturating_sub(begin));
     }
     (best, last.unwrap())
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.try_into().unwrap()
 }
 
 /// Five events, and core metrics of the catalogue with events in further groups.

@@ -271,6 +271,16 @@ mod tests {
         })
     }
 
+    /// The counts of a mixture, and this part of them to both sides.
+    fn bounds_around(patterns: &[&[f64]], mixture: &[f64], error: f64) -> Vec<(f64, f64)> {
+        let counts = (0..patterns[0].len()).map(|event| -> f64 {
+            let parts = patterns.iter().zip(mixture);
+            parts.map(|(pattern, bytes)| pattern[event] * bytes).sum()
+        });
+        let bounds = counts.map(|count| (count * (1.0 - error), count * (1.0 + error)));
+        bounds.collect()
+    }
+
     proptest! {
         /// Some mixture moves what each end says: the ends of single patterns and pairs of them,
         /// found by trying all, are those of two events.
@@ -281,11 +291,7 @@ mod tests {
             error in prop::sample::select(vec![0.0, 0.01, 0.3]),
         ) {
             let all: Vec<&[f64]> = patterns.iter().map(Vec::as_slice).collect();
-            let bounds: Vec<(f64, f64)> = (0..2).map(|event| {
-                let parts = all.iter().zip(&mixture);
-                let count: f64 = parts.map(|(pattern, bytes)| pattern[event] * bytes).sum();
-                (count * (1.0 - error), count * (1.0 + error))
-            }).collect();
+            let bounds = bounds_around(&all, &mixture, error);
             let found = range(&all, &bounds).unwrap();
             let (low, high) = ends_of_pairs(&all, &bounds);
             prop_assert!((found.low - low).abs() <= 1e-4 * low.max(1.0), "{found:?} {low}");
@@ -300,11 +306,7 @@ mod tests {
             error in prop::sample::select(vec![0.0, 0.01]),
         ) {
             let all: Vec<&[f64]> = patterns.iter().map(Vec::as_slice).collect();
-            let bounds: Vec<(f64, f64)> = (0..3).map(|event| {
-                let parts = all.iter().zip(&mixture);
-                let count: f64 = parts.map(|(pattern, bytes)| pattern[event] * bytes).sum();
-                (count * (1.0 - error), count * (1.0 + error))
-            }).collect();
+            let bounds = bounds_around(&all, &mixture, error);
             let bytes: f64 = mixture[..all.len()].iter().sum();
             let found = range(&all, &bounds);
             prop_assert!(found.is_some());

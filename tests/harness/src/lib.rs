@@ -31,6 +31,7 @@ use std::{
     path::PathBuf,
     process::Command,
     sync::Arc,
+    time::Duration,
 };
 
 use probe_user::{
@@ -173,4 +174,10 @@ pub fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
     assert!(fd >= 0, "{}", io::Error::last_os_error());
     // SAFETY: the call returned a new descriptor, which nothing else owns.
     unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// CPU time of this thread.
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap()
 }

@@ -15,6 +15,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// From 0 to below 1.
+    #[expect(clippy::cast_precision_loss, reason = "the upper 53 bits")]
+    pub fn uniform(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.word() % n

@@ -1,217 +1,15 @@
 //! Coverage: true bytes are within the stated error as often as an error bar says, also for an
 //! owner unlike its neighbours.
 
+mod coverage;
+
 use test_support::Random;
 
+use self::coverage::{
+    Coverage, Kind, RUNS, TrueWindow, counts, draw, normal, one_event, patterns, three_owners,
+};
 use super::*;
 use crate::calibration::Pattern;
-
-/// Patterns with two events: misses that leave out prefetches, and refills with prefetches. Counts
-/// are of lines of 64 bytes.
-fn patterns() -> CalibratedTraffic {
-    let pattern = |name: &str, misses: f64, refills: f64| Pattern {
-        name: name.to_owned(),
-        counts: vec![misses / 64.0, refills / 64.0],
-    };
-    CalibratedTraffic {
-        metric: "reads".into(),
-        events: vec!["misses".into(), "refills".into()],
-        spreads: vec![0.01, 0.01],
-        patterns: vec![
-            pattern("read-stream", 0.35, 1.0),
-            pattern("copy", 0.5, 0.98),
-            pattern("triad", 0.45, 1.02),
-            pattern("strided", 0.9, 1.15),
-            pattern("chase", 1.0, 1.0),
-            pattern("random-update", 1.03, 0.97),
-        ],
-    }
-}
-
-/// The same with the first event only.
-fn one_event() -> CalibratedTraffic {
-    let mut one = patterns();
-    one.events.truncate(1);
-    one.spreads.truncate(1);
-    for pattern in &mut one.patterns {
-        pattern.counts.truncate(1);
-    }
-    one
-}
-
-/// The counts of bytes of each pattern, with the error of counting and that of the patterns.
-fn counts(of: &CalibratedTraffic, bytes: &[f64], random: &mut Random) -> OwnerCounts {
-    let count = |event: usize| -> f64 {
-        let parts = of.patterns.iter().zip(bytes);
-        parts
-            .map(|(pattern, bytes)| pattern.counts[event] * bytes)
-            .sum()
-    };
-    let counts = (0..of.events.len()).map(|event| {
-        let exact = count(event);
-        let error = hypot(exact.sqrt(), of.spreads[event] * exact);
-        (exact + error * normal(random)).max(0.0)
-    });
-    OwnerCounts {
-        counts: counts.collect(),
-        variances: vec![0.0; of.events.len()],
-    }
-}
-
-/// From 0 to below 1.
-#[expect(clippy::cast_precision_loss, reason = "the upper 53 bits")]
-fn ratio(random: &mut Random) -> f64 {
-    (random.word() >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-/// Of mean 0 and deviation 1: the sum of twelve uniform numbers less 6.
-fn normal(random: &mut Random) -> f64 {
-    (0..12).map(|_| ratio(random)).sum::<f64>() - 6.0
-}
-
-/// How an owner draws its patterns.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    /// One pattern.
-    Pure,
-    /// Any mixture.
-    Mixed,
-    /// The first owner chases pointers, the others stream.
-    Unlike,
-}
-
-/// The bytes of an owner, by pattern; skewed over three decades.
-fn draw(kind: Kind, owner: usize, patterns: usize, random: &mut Random) -> Vec<f64> {
-    let all = 10_f64.powf(7.0 + 3.0 * ratio(random));
-    let mut parts = vec![0.0; patterns];
-    match kind {
-        Kind::Pure => parts[usize::try_from(random.below(patterns as u64)).unwrap()] = all,
-        Kind::Mixed => parts
-            .iter_mut()
-            .for_each(|part| *part = all * ratio(random)),
-        Kind::Unlike => parts[if owner == 0 { 4 } else { 0 }] = all,
-    }
-    parts
-}
-
-/// Windows of each case.
-const RUNS: usize = 250;
-
-/// How many of the stated bytes are within one and two errors, of all that are stated and not.
-#[derive(Debug, Default)]
-struct Coverage {
-    owners: usize,
-    stated: usize,
-    once: usize,
-    twice: usize,
-    /// Relative errors.
-    errors: Vec<f64>,
-    reasons: Vec<NoPart>,
-    /// Windows without an estimate.
-    unknown: usize,
-}
-
-/// What owners moved and what was counted of it.
-struct TrueWindow {
-    truths: Vec<f64>,
-    counts: Vec<Option<OwnerCounts>>,
-    /// What the socket counted.
-    moved: f64,
-    /// How much more or less may have been moved in the time of the counts, as a part of `moved`.
-    apart: f64,
-}
-
-impl TrueWindow {
-    /// From the bytes of each owner by pattern, all of which the socket counts.
-    fn new(bytes: &[Vec<f64>], counts: Vec<OwnerCounts>) -> Self {
-        let truths: Vec<f64> = bytes.iter().map(|it| it.iter().sum()).collect();
-        Self {
-            moved: truths.iter().sum(),
-            // As in a window of a second whose counters are read within a millisecond.
-            apart: 0.001,
-            truths,
-            counts: counts.into_iter().map(Some).collect(),
-        }
-    }
-}
-
-impl Coverage {
-    /// By the calibration that owners really have, `truth`, and by the one of the file, `of`.
-    /// `only` is the owner that counts.
-    fn of(
-        [of, truth]: [&CalibratedTraffic; 2],
-        owners: usize,
-        only: Option<usize>,
-        mut draw: impl FnMut(usize, &mut Random) -> Vec<f64>,
-    ) -> Self {
-        Self::over_windows(of, only, |random| {
-            let bytes: Vec<_> = (0..owners).map(|it| draw(it, random)).collect();
-            let counts = bytes.iter().map(|bytes| counts(truth, bytes, random));
-            TrueWindow::new(&bytes, counts.collect())
-        })
-    }
-
-    /// Of windows of the owners of a socket; `only` is the owner that counts.
-    fn over_windows(
-        of: &CalibratedTraffic,
-        only: Option<usize>,
-        mut window: impl FnMut(&mut Random) -> TrueWindow,
-    ) -> Self {
-        let mut random = Random(7);
-        let mut coverage = Self::default();
-        for _ in 0..RUNS {
-            let TrueWindow {
-                truths,
-                counts,
-                moved,
-                apart,
-            } = window(&mut random);
-            let Ok(found) = of.estimate(&counts, moved, apart * moved) else {
-                coverage.unknown += 1;
-                continue;
-            };
-            let known: f64 = found.iter().flatten().map(|it| it.traffic).sum();
-            assert!(known <= moved * (1.0 + 1e-9), "{known} of {moved}");
-            for (owner, (stated, truth)) in found.iter().zip(&truths).enumerate() {
-                if only.is_none_or(|only| only == owner) {
-                    coverage.add(*stated, *truth);
-                }
-            }
-        }
-        coverage.errors.sort_by(f64::total_cmp);
-        coverage
-    }
-
-    fn add(&mut self, stated: Result<OwnerPart, NoPart>, truth: f64) {
-        self.owners += 1;
-        match stated {
-            Ok(stated) => {
-                let errors = (stated.traffic - truth).abs() / stated.error.all();
-                self.stated += 1;
-                self.once += usize::from(errors <= 1.0);
-                self.twice += usize::from(errors <= 2.0);
-                self.errors.push(stated.error.all() / stated.traffic);
-            }
-            Err(why) => self.reasons.push(why),
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
-    fn assert(&self, what: &str) {
-        let part = |count: usize| count as f64 / self.stated.max(1) as f64;
-        println!(
-            "{what}: {} of {} stated, {:.3} within the error, {:.3} within twice, median {:?}",
-            self.stated,
-            self.owners,
-            part(self.once),
-            part(self.twice),
-            self.errors.get(self.errors.len() / 2),
-        );
-        let none = self.stated == 0;
-        assert!(none || part(self.once) >= 0.95, "{what}");
-        assert!(none || part(self.twice) >= 0.99, "{what}");
-    }
-}
 
 #[test]
 fn errors_hold_what_they_say() {
@@ -235,14 +33,6 @@ fn errors_hold_what_they_say() {
             }
         }
     }
-}
-
-/// The bytes of three owners, by pattern.
-fn three_owners(of: &CalibratedTraffic, random: &mut Random) -> Vec<Vec<f64>> {
-    let kinds = [Kind::Pure, Kind::Mixed, Kind::Pure];
-    let all = kinds.iter().enumerate();
-    all.map(|(owner, kind)| draw(*kind, owner, of.patterns.len(), random))
-        .collect()
 }
 
 /// Counts of multiplexed events are estimates, with a variance that says how good they are.
@@ -277,7 +67,7 @@ fn errors_hold_while_device_traffic_grows() {
         let bytes = three_owners(&of, random);
         let counts = bytes.iter().map(|bytes| counts(&of, bytes, random));
         let mut window = TrueWindow::new(&bytes, counts.collect());
-        window.moved *= 1.0 + 0.0099 * (2.0 * ratio(random) - 1.0);
+        window.moved *= 1.0 + 0.0099 * (2.0 * random.uniform() - 1.0);
         window.apart = 0.01;
         window
     });
@@ -295,13 +85,13 @@ fn errors_hold_with_what_is_moved_between_two_readings() {
             let bytes = three_owners(&of, random);
             let counts = bytes.iter().map(|bytes| counts(&of, bytes, random));
             let mut window = TrueWindow::new(&bytes, counts.collect());
-            let mut left = ratio(random) * window.moved;
+            let mut left = random.uniform() * window.moved;
             let mover = window.truths.iter().position(|truth| {
                 left -= truth;
                 left < 0.0
             });
             let owner = mover.unwrap_or_default();
-            let between = (apart * ratio(random) * window.moved).min(window.truths[owner]);
+            let between = (apart * random.uniform() * window.moved).min(window.truths[owner]);
             window.truths[owner] -= between;
             window.moved -= between;
             window.apart = apart;
@@ -461,7 +251,7 @@ fn a_pattern_outside_of_the_file() {
             bytes.push(0.0);
             if owner == 0 {
                 bytes.fill(0.0);
-                bytes[6] = 2e10 * (1.0 + ratio(random));
+                bytes[6] = 2e10 * (1.0 + random.uniform());
             }
             bytes
         });

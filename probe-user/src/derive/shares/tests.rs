@@ -295,21 +295,30 @@ fn reads_of_more_than_two_sockets_have_no_owners() {
     assert_eq!((rows.len(), &rows[0].share), (1, &Err(why)));
 }
 
-#[test]
-fn rows_with_shares_have_counts_of_resctrl() {
+/// Cgroups 7 and 8 run on socket 0.
+fn two_cgroups() -> (Plan, Window) {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),
         "remote_read_bandwidth",
     );
-    let mut window = window(&plan, &|_, _| 1_000_000, &[(0, 7, [1, 1]), (0, 8, [1, 1])]);
-    let group = |path: &str, cgroups: &[u64], bytes| GroupBytes {
+    let window = window(&plan, &|_, _| 1_000_000, &[(0, 7, [1, 1]), (0, 8, [1, 1])]);
+    (plan, window)
+}
+
+fn group(path: &str, cgroups: &[u64], bytes: u64) -> GroupBytes {
+    GroupBytes {
         group: Arc::new(MonitoringGroup {
             path: path.into(),
             cgroups: cgroups.iter().map(|id| CgroupId(*id)).collect(),
         }),
         bytes: [(0, bytes)].into(),
-    };
+    }
+}
+
+#[test]
+fn rows_with_shares_have_counts_of_resctrl() {
+    let (plan, mut window) = two_cgroups();
     // A control group, a monitoring group in it, and another monitoring group, all of cgroup 7; and
     // a group of cgroups 7 and 8.
     window.sources.resctrl = Some(vec![
@@ -335,12 +344,7 @@ fn rows_with_shares_have_counts_of_resctrl() {
 /// that.
 #[test]
 fn a_row_that_is_monitored_in_part_has_no_count() {
-    let plan = plan(
-        "grace",
-        Chip::named("grace-cpu-superchip").unwrap(),
-        "remote_read_bandwidth",
-    );
-    let mut window = window(&plan, &|_, _| 1_000_000, &[(0, 7, [1, 1]), (0, 8, [1, 1])]);
+    let (plan, mut window) = two_cgroups();
     let container = format!("/docker/{}", "a".repeat(64));
     let below = ["", "/init"].map(|below| format!("{container}{below}"));
     window.names = Arc::new(Names {
@@ -348,13 +352,7 @@ fn a_row_that_is_monitored_in_part_has_no_count() {
         ..Names::default()
     });
     for (cgroups, rows) in [(vec![7], 0), (vec![7, 8], 1)] {
-        window.sources.resctrl = Some(vec![GroupBytes {
-            group: Arc::new(MonitoringGroup {
-                path: "/mon_groups/a".into(),
-                cgroups: cgroups.into_iter().map(CgroupId).collect(),
-            }),
-            bytes: [(0, 1)].into(),
-        }]);
+        window.sources.resctrl = Some(vec![group("/mon_groups/a", &cgroups, 1)]);
         let joined = View::default().join(&plan, &window, None);
         assert_eq!(joined.sources.resctrl.unwrap().0.len(), rows);
     }

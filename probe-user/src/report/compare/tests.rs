@@ -1,26 +1,14 @@
 //! How often a difference is starred wrongly or missed, and how rows are named and paired.
 
+use test_support::Random;
+
 use super::*;
 use crate::report::tests::metric;
 
-/// Pseudo-random numbers between 0 and 1, the same in every run (Steele's `SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    #[expect(clippy::cast_precision_loss, reason = "53 bits of it")]
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// A normal number, by Box and Muller.
-    fn normal(&mut self) -> f64 {
-        let (u, v) = (1.0 - self.uniform(), self.uniform());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
+/// A normal number, by Box and Muller.
+fn normal(random: &mut Random) -> f64 {
+    let (u, v) = (1.0 - random.uniform(), random.uniform());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
 type Draw = fn(&mut Random) -> f64;
@@ -60,7 +48,7 @@ fn exponential(random: &mut Random) -> f64 {
 }
 
 fn lognormal(random: &mut Random) -> f64 {
-    random.normal().exp()
+    normal(random).exp()
 }
 
 fn rare(random: &mut Random) -> f64 {
@@ -88,7 +76,7 @@ fn excess(level: f64, trials: u32, mut pair: impl FnMut() -> [WindowSeries; 2]) 
 #[test]
 fn p_of_equal_sides_is_rarely_small() {
     for (name, draw) in [
-        ("normal", Random::normal as Draw),
+        ("normal", normal as Draw),
         ("exponential", exponential),
         ("lognormal", lognormal),
         ("an event in one of five windows", rare),
@@ -117,7 +105,7 @@ fn correlated_windows_do_not_make_p_too_small() {
         (200, 0.9, 1.0),
     ] {
         let mut random = Random(7);
-        let mut side = || correlated(&mut random, count, Random::normal, correlation);
+        let mut side = || correlated(&mut random, count, normal, correlation);
         let ratio = excess(0.01, 3000, || [side(), side()]);
         println!("correlation {correlation}, {count} windows: {ratio:.2}");
         assert!(ratio <= limit, "{correlation}, {count}: {ratio:.2}");
@@ -136,7 +124,7 @@ fn correlated_windows_do_not_make_p_too_small() {
 fn drift_is_not_a_difference() {
     let mut random = Random(7);
     let mut side = || {
-        let drift = (0..200).map(|at| f64::from(at) / 70.0 + random.normal());
+        let drift = (0..200).map(|at| f64::from(at) / 70.0 + normal(&mut random));
         windows(drift.collect::<Vec<_>>().into_iter())
     };
     assert_eq!(excess(0.01, 1000, || [side(), side()]), 0.0);
@@ -168,11 +156,11 @@ fn recordings(random: &mut Random, factor: f64) -> Vec<ComparedValue> {
     let mut all: Vec<ComparedValue> = (1..100)
         .map(|name| {
             let mut side = || match name % 6 {
-                0 => correlated(random, WINDOWS, Random::normal, 0.0),
+                0 => correlated(random, WINDOWS, normal, 0.0),
                 1 => correlated(random, WINDOWS, exponential, 0.0),
                 2 => correlated(random, WINDOWS, lognormal, 0.5),
                 3 => correlated(random, WINDOWS, rare, 0.0),
-                4 => correlated(random, WINDOWS, Random::normal, 0.8),
+                4 => correlated(random, WINDOWS, normal, 0.8),
                 _ => phases(random, WINDOWS, 5.0),
             };
             value(name, &side(), &side())
@@ -180,7 +168,7 @@ fn recordings(random: &mut Random, factor: f64) -> Vec<ComparedValue> {
         .collect();
     let mut side = |factor: f64| {
         let values: Vec<f64> = (0..WINDOWS)
-            .map(|_| factor * (1.0 + 0.5 * random.normal()))
+            .map(|_| factor * (1.0 + 0.5 * normal(random)))
             .collect();
         windows(values.into_iter())
     };
