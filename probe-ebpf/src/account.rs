@@ -44,8 +44,12 @@ const UNKNOWN: u64 = u64::MAX;
 pub(crate) enum Moment {
     /// Not at a switch.
     Now,
-    /// At a switch, before this task has left.
-    SwitchOut(Task),
+    /// At a switch, before `prev` has left.
+    SwitchOut {
+        prev: Task,
+        /// Neither task is the idle task.
+        between_tasks: bool,
+    },
     /// After the switch that brought this task in.
     SwitchIn(Task),
 }
@@ -56,22 +60,27 @@ pub(crate) enum Moment {
 /// look-ups that follow are not charged to the outgoing task.
 ///
 /// Programs run later than the scheduler's time stamp of the switch: by tens of microseconds when
-/// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp.
+/// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp, but not
+/// between two tasks: a kernel that is not preemptible takes the time stamp at the wake-up that led
+/// to the switch, and the outgoing task runs on until its system call ends.
 #[inline(always)]
 pub(crate) fn read(state: &mut CpuState, moment: Moment) {
     // The verifier drops the look-up where no clock is counted.
-    let switched_at = match moment {
-        Moment::SwitchOut(task) if CLOCKS.load() != 0 => task.switched_out_at(),
-        Moment::SwitchIn(task) if CLOCKS.load() != 0 => task.switched_in_at(state.read),
-        _ => None,
+    let (switched_at, is_set_back) = match moment {
+        Moment::SwitchOut {
+            prev,
+            between_tasks,
+        } if CLOCKS.load() != 0 => (prev.switched_out_at(), !between_tasks),
+        Moment::SwitchIn(task) if CLOCKS.load() != 0 => (task.switched_in_at(state.read), true),
+        _ => (None, true),
     };
-    read_all(state, switched_at.unwrap_or(UNKNOWN));
+    read_all(state, switched_at.unwrap_or(UNKNOWN), is_set_back);
 }
 
 /// Not inlined, and a loop: with a copy for each slot and caller, the kernel took longer to load
 /// the programs than everything else at the start of a session.
 #[inline(never)]
-fn read_all(state: &mut CpuState, switched_at: u64) {
+fn read_all(state: &mut CpuState, switched_at: u64, is_set_back: bool) {
     let mut group = 0;
     let mut first = true;
     // Not an Option: before 6.3 the verifier refuses to read the unset half of a spilled None.
@@ -90,6 +99,9 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
             {
                 if delay == UNKNOWN {
                     delay = hook_delay(state, counter, switched_at);
+                    if !is_set_back {
+                        delay = 0;
+                    }
                 }
                 // At least the last reading: a flush may have read in between.
                 counter = state.last[slot].max(counter.saturating_sub(delay));
