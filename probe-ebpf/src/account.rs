@@ -27,7 +27,7 @@ use crate::{
 static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
 /// Errors of an insert: the map is full, or the kernel has no memory.
-const E2BIG: i32 = -7;
+pub(crate) const E2BIG: i32 = -7;
 const ENOMEM: i32 = -12;
 
 /// Nanoseconds for which a CPU inserts no row after it found the map full. A pull frees rows.
@@ -325,6 +325,28 @@ pub(crate) fn free_row(key: [u64; 2], sum: u64) -> bool {
     // SAFETY: only this CPU writes the row.
     let same = unsafe { USAGE.get(key) }.is_some_and(|row| row.sum() == sum);
     same && USAGE.remove(key).is_ok()
+}
+
+/// A key that no owner has.
+#[inline(always)]
+pub(crate) fn spare_key() -> UsageKey {
+    UsageKey {
+        cgroup: CgroupId::EARLIER,
+        tgid: u32::MAX,
+        cpu: cpu() as u16,
+        group: 0,
+    }
+}
+
+/// Makes the kernel keep more free rows on this CPU. It starts with one to four and refills after
+/// the first allocation (kernel/bpf/memalloc.c), but only once interrupts are on again: not during
+/// a switch.
+#[inline(never)]
+pub(crate) fn preallocate_rows(state: &CpuState) {
+    let key = spare_key();
+    let row: &UsageRow = &state.new_row;
+    let _ = USAGE.insert(key, row, BPF_NOEXIST.into());
+    let _ = USAGE.remove(key);
 }
 
 /// Not inlined: one copy for all slots that may be the first of a group.

@@ -447,9 +447,8 @@ pub(crate) fn count_from(event: u64, count: u64) {
     }
 }
 
-/// Makes the kernel keep more free rows on this CPU. It starts with one to four and refills after
-/// the first allocation (kernel/bpf/memalloc.c), but only once interrupts are on again: not between
-/// the samples of one interrupt.
+/// As [`account::preallocate_rows`](crate::account::preallocate_rows): the samples of one interrupt
+/// may need many.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SampleKey {

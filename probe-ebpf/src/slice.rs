@@ -23,6 +23,7 @@ pub(crate) fn arm(state: &mut CpuState) {
     // New clock events start at another time.
     state.ahead = i64::MAX;
     state.armed = CpuState::ARMED;
+    account::preallocate_rows(state);
     if kernel_log::is_on() {
         kernel_log::store_readings(state);
     }

@@ -106,9 +106,7 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &ChunkWalk) {
     }
 }
 
-/// Makes the kernel keep more free rows on this CPU. It starts with four and refills to 96 after
-/// the first allocation (kernel/bpf/memalloc.c), but only after the end of the chunk that
-/// allocated.
+/// As [`account::preallocate_rows`](crate::account::preallocate_rows): a chunk may need many.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SpeKey {

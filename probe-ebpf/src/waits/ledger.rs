@@ -15,7 +15,7 @@ use aya_ebpf::{
 use probe_common::{CgroupId, CpuState, WaitKey, WaitSlices, WaitSpan};
 
 use crate::{
-    account::BACK_OFF,
+    account::{BACK_OFF, E2BIG},
     owner::Owner,
     pod::add_shared,
     state::{self, cpu},
@@ -48,6 +48,20 @@ struct Wait {
     /// The key of the row for the slice that is being added.
     key: WaitKey,
     span: WaitSpan,
+}
+
+/// As [`account::preallocate_rows`](crate::account::preallocate_rows): a wait among many cgroups
+/// adds a row for each.
+#[inline(never)]
+pub(super) fn preallocate_rows() {
+    let key = WaitKey {
+        waiting: CgroupId::EARLIER,
+        running: CgroupId::EARLIER,
+        tgid: u32::MAX,
+        cpu: cpu(),
+    };
+    let _ = WAITS.insert(key, 0, BPF_NOEXIST.into());
+    let _ = WAITS.remove(key);
 }
 
 /// Whether the ledger is kept.
@@ -207,7 +221,9 @@ fn add_row(key: &WaitKey, nanos: u64) {
             return;
         }
         // As for rows of counts: the kernel takes long to find that the map is full.
-        state.retry_waits = state.read + BACK_OFF;
+        if inserted == Err(E2BIG) {
+            state.retry_waits = state.read + BACK_OFF;
+        }
     }
     // SAFETY: a word of this CPU's state.
     unsafe { add_shared(&raw mut state.unplaced_wait, nanos) };

@@ -129,7 +129,9 @@ pub(crate) fn arm(state: &mut CpuState, task: Task) {
     // Waits that ended while this CPU did not count belong to no owner.
     state.wait_times = WaitTimes::default();
     state.wait_buckets = 0;
+    times::preallocate_rows(state);
     if ledger::is_on() {
+        ledger::preallocate_rows();
         // The owner of the time before is not known.
         state.owner = CgroupId::EARLIER;
         ledger::close_slice(state, task.run_queue().clock());

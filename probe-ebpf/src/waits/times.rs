@@ -10,11 +10,24 @@ use aya_ebpf::{
 };
 use probe_common::{CpuState, UsageKey, WAIT_BUCKETS, WaitTimes};
 
-use crate::{account::BACK_OFF, pod::masked, state::cpu};
+use crate::{
+    account::{BACK_OFF, E2BIG, spare_key},
+    pod::masked,
+    state::cpu,
+};
 
 /// Waits that ended, by owner and CPU. Not preallocated. User space sets the size.
 #[map]
 static WAIT_TIMES: HashMap<UsageKey, WaitTimes> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// As [`account::preallocate_rows`](crate::account::preallocate_rows).
+#[inline(never)]
+pub(super) fn preallocate_rows(state: &CpuState) {
+    let key = spare_key();
+    let times: &WaitTimes = &state.wait_times;
+    let _ = WAIT_TIMES.insert(key, times, BPF_NOEXIST.into());
+    let _ = WAIT_TIMES.remove(key);
+}
 
 /// Counts a wait of the owner of the open slice.
 #[inline(always)]
@@ -45,7 +58,7 @@ pub(super) fn charge(state: &mut CpuState) {
         // By reference: a copy would be on the stack.
         let times: &WaitTimes = &state.wait_times;
         let inserted = WAIT_TIMES.insert(key, times, BPF_NOEXIST.into());
-        if inserted.is_err() {
+        if inserted == Err(E2BIG) {
             state.retry_wait_times = state.read + BACK_OFF;
         }
         inserted.is_ok()
