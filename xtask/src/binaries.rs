@@ -27,14 +27,27 @@ pub(crate) struct Binaries {
 }
 
 impl Binaries {
-    /// Builds the binaries that run in guests of an architecture.
-    pub(crate) fn for_guests(arch: Arch) -> Result<Self> {
+    /// Builds the binaries that run in guests of these architectures, in one call: a crate of one
+    /// is compiled while the other's next waits. This machine's architecture shares the build of
+    /// the host tests.
+    pub(crate) fn for_guests(
+        archs: impl IntoIterator<Item = Arch>,
+    ) -> Result<BTreeMap<Arch, Self>> {
         let mut cargo = sh::cargo();
-        // Under emulation, unoptimised code costs more time to run than optimised code to build.
-        cargo.args(["--config", "profile.dev.opt-level=1"]);
         cargo.arg("build").args(PACKAGES);
-        cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
-        cargo.args(["--example", "load", "--test", "vm", "--test", "host"]);
+        let mut binaries = BTreeMap::new();
+        for arch in archs {
+            cargo.args(["--target", arch.triple()]);
+            if arch != Arch::HOST {
+                // In most guests, so optimising saves more time than it takes.
+                let name = arch.triple().replace('-', "_").to_uppercase();
+                cargo.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), "-Copt-level=1");
+            }
+            let paths = BTreeMap::new();
+            binaries.insert(arch, Self { arch, paths });
+        }
+        cargo.args(["--bin", "pmuscope", "--example", "load"]);
+        cargo.args(["--test", "vm", "--test", "host"]);
         cargo.arg("--message-format=json-render-diagnostics");
         // Progress, warnings and errors go to the terminal; the list of files is read here.
         let output = cargo
@@ -42,14 +55,19 @@ impl Binaries {
             .output()
             .context("cannot start cargo")?;
         if !output.status.success() {
-            bail!(
-                "the guests' binaries do not build for {}: cargo says why above",
-                arch.triple()
-            );
+            bail!("the guests' binaries do not build: cargo says why above");
         }
-        let lines = output.stdout.split(|byte| *byte == b'\n');
-        let paths = lines.filter_map(executable).collect();
-        Ok(Self { arch, paths })
+        for (name, path) in output
+            .stdout
+            .split(|byte| *byte == b'\n')
+            .filter_map(executable)
+        {
+            let mut built = binaries.values_mut();
+            if let Some(of_arch) = built.find(|it| path.iter().any(|dir| dir == it.arch.triple())) {
+                of_arch.paths.insert(name, path);
+            }
+        }
+        Ok(binaries)
     }
 
     pub(crate) fn get(&self, name: &str) -> Result<&PathBuf> {

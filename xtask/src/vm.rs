@@ -138,22 +138,21 @@ impl<'a> Guests<'a> {
         Ok(Self { boots, selection })
     }
 
-    /// Fetches kernels and builds their modules, and at the same time builds the binaries of each
-    /// architecture. Each is a stage; the results of failed stages are left out.
+    /// Fetches kernels and builds their modules, and at the same time builds the binaries. Each is a
+    /// stage; a failed one has no result.
     pub(crate) fn build(&self, stages: &Stages) -> (Option<Kernels>, BTreeMap<Arch, Binaries>) {
         let archs: BTreeSet<_> = self.boots.iter().map(|boot| boot.arch).collect();
-        let build = |arch: Arch| {
-            let name = format!("build for guests, {}", arch.debian());
-            Some((arch, stages.stage(&name, || Binaries::for_guests(arch))?))
-        };
         thread::scope(|scope| {
             let kernels = scope.spawn(|| {
                 stages.stage("kernels and test modules of guests", || {
                     Kernels::provide(&self.boots)
                 })
             });
-            let binaries = archs.into_iter().filter_map(build).collect();
-            (kernels.join().ok().flatten(), binaries)
+            let binaries = match archs.is_empty() {
+                true => None,
+                false => stages.stage("build for guests", || Binaries::for_guests(archs)),
+            };
+            (kernels.join().ok().flatten(), binaries.unwrap_or_default())
         })
     }
 
