@@ -169,10 +169,10 @@ pod! {
         pub retry_waits: u64,
         /// The waits of the open slice, by their lengths.
         pub wait_times: WaitTimes,
-        /// Bit n: a wait of the open slice is in bucket n.
-        pub wait_buckets: u64,
         /// The bucket of the last wait.
         pub last_bucket: u64,
+        /// Bit n: a wait of the open slice before it may be in bucket n.
+        pub other_buckets: u64,
         /// Waits for which `WAIT_TIMES` had no room.
         pub unplaced_waits: u64,
         /// `CLOCK_MONOTONIC` nanoseconds before which no row of `WAIT_TIMES` is created on this

@@ -51,6 +51,9 @@ const WAIT_TASKS_BITS: u32 = 16;
 /// The golden ratio's digits, which spread small differences over all bits.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// Another odd factor.
+const SPREAD_2: u64 = SPREAD >> 1 | 1;
+
 pod! {
     /// The state of a thread from one of its switches to the next.
     ///
@@ -58,9 +61,6 @@ pod! {
     /// same time. [`Self::check`] reveals a mix of both.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WaitTask {
-        /// The thread's address. Its id would change when a thread other than the leader calls
-        /// exec.
-        pub address: u64,
         /// The thread's `run_delay` when it was last switched in or out.
         pub run_delay: u64,
         /// `run_delay` up to which its current wait is in the ledger.
@@ -68,7 +68,8 @@ pod! {
         /// The run queue's clock when the thread was switched out into uninterruptible sleep; 0 if
         /// it was not. [`Self::FIRST`] in the wait before its first switch.
         pub blocked: u64,
-        /// Checksum of the fields above.
+        /// Checksum of the fields above and of the thread's address. Its id would change when a
+        /// thread other than the leader calls exec.
         pub check: u64,
     }
 }
@@ -89,7 +90,6 @@ impl WaitTask {
     #[must_use]
     pub const fn waiting(address: u64, run_delay: u64, divided: u64, blocked: u64) -> Self {
         Self {
-            address,
             run_delay,
             divided,
             blocked,
@@ -108,21 +108,44 @@ impl WaitTask {
     #[inline(always)]
     #[must_use]
     pub const fn is_of(&self, address: u64) -> bool {
-        let sum = Self::sum(address, self.run_delay, self.divided, self.blocked);
-        self.address == address && self.check == sum
+        self.check == Self::sum(address, self.run_delay, self.divided, self.blocked)
+    }
+
+    /// Whether it belongs to the thread at this address, which has not waited since its last switch
+    /// but in its current run queue, and was not switched out into uninterruptible sleep.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_plain(&self, address: u64, run_delay: u64) -> bool {
+        self.run_delay == run_delay && self.check == Self::plain_sum(address, run_delay)
+    }
+
+    /// Makes a [plain](Self::is_plain) entry that of the thread's next [`Self::run_delay`].
+    #[inline(always)]
+    pub const fn set_plain(&mut self, address: u64, run_delay: u64) {
+        self.run_delay = run_delay;
+        self.divided = run_delay;
+        self.check = Self::plain_sum(address, run_delay);
     }
 
     /// Whether no thread has been at this place.
     #[inline(always)]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.address == 0
+        self.check == 0
     }
 
     #[inline(always)]
     const fn sum(address: u64, run_delay: u64, divided: u64, blocked: u64) -> u64 {
-        let times = run_delay.wrapping_mul(SPREAD) ^ divided.wrapping_mul(SPREAD >> 1 | 1);
+        let times = run_delay
+            .wrapping_mul(SPREAD)
+            .wrapping_add(divided.wrapping_mul(SPREAD_2));
         address ^ times ^ blocked.rotate_left(32)
+    }
+
+    /// [`Self::sum`] if `divided` is `run_delay` and `blocked` is 0, by one product.
+    #[inline(always)]
+    const fn plain_sum(address: u64, run_delay: u64) -> u64 {
+        address ^ run_delay.wrapping_mul(SPREAD.wrapping_add(SPREAD_2))
     }
 }
 
@@ -166,6 +189,16 @@ impl WaitTimes {
     /// is below 10^-7.
     const UNITS: u64 = 281_475;
     const FRACTION: u32 = 28;
+
+    /// Whether a wait is in this [`bucket`](Self::bucket); also false for some waits in the first
+    /// and the last one. Cheaper than the bucket itself.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_in(nanos: u64, bucket: u64) -> bool {
+        // Bucket n begins at 2^(n-1) units.
+        let shift = (Self::FRACTION as u64 - 1 + bucket) & 63;
+        nanos >> 44 == 0 && (nanos * Self::UNITS) >> shift == 1
+    }
 
     /// The bucket of a wait: 0 below 2^-20 s (0.95 us), n from 2^(n-21) s to 2^(n-20) s. The last
     /// one has all longer waits.
@@ -249,9 +282,23 @@ mod tests {
                 [end * (1.0 - 1e-6) - 1.0, end * (1.0 + 1e-6) + 1.0].map(|it| it as u64);
             assert_eq!(WaitTimes::bucket(below), bucket, "{below}");
             assert_eq!(WaitTimes::bucket(above), bucket + 1, "{above}");
+            for nanos in [below, above] {
+                let bucket = WaitTimes::bucket(nanos) as u64;
+                for other in 0..WAIT_BUCKETS as u64 {
+                    assert_eq!(WaitTimes::is_in(nanos, other), other == bucket, "{nanos}");
+                }
+            }
         }
         let last = [1_u64 << 43, 1 << 44, 1 << 60, u64::MAX].map(WaitTimes::bucket);
         assert_eq!(last, [WAIT_BUCKETS - 1; 4]);
+        let others =
+            |nanos: u64| (0..WAIT_BUCKETS as u64 - 1).any(|it| WaitTimes::is_in(nanos, it));
+        assert!(
+            ![1 << 43, 1 << 44, 1 << 60, u64::MAX]
+                .into_iter()
+                .any(others)
+        );
+        assert!(!(1..WAIT_BUCKETS as u64).any(|bucket| WaitTimes::is_in(0, bucket)));
         assert_eq!(
             (WaitTimes::bucket(0), WaitTimes::end(WAIT_BUCKETS - 1)),
             (0, None)
@@ -267,19 +314,36 @@ mod tests {
             WaitTask::waiting(ADDRESSES[1], 1001, 1500, 5000),
         ];
         let mut whole = 0;
-        for parts in 0..32 {
+        for parts in 0..16 {
             let part = |at: usize| &rows[parts >> at & 1];
             let row = WaitTask {
-                address: part(0).address,
-                run_delay: part(1).run_delay,
+                run_delay: part(0).run_delay,
+                divided: part(1).divided,
                 blocked: part(2).blocked,
                 check: part(3).check,
-                divided: part(4).divided,
             };
             whole += ADDRESSES.iter().filter(|it| row.is_of(**it)).count();
         }
         assert_eq!(whole, 2);
         assert!(WaitTask::ZERO.is_empty() && !rows[0].is_empty());
+    }
+
+    #[test]
+    fn a_plain_entry_is_that_of_a_thread_without_other_waits() {
+        let mut row = WaitTask::new(ADDRESSES[0], 1000, 0);
+        assert!(row.is_plain(ADDRESSES[0], 1000));
+        row.set_plain(ADDRESSES[0], 1500);
+        assert_eq!(row, WaitTask::new(ADDRESSES[0], 1500, 0));
+        assert!(!row.is_plain(ADDRESSES[1], 1500) && !row.is_plain(ADDRESSES[0], 1501));
+        let others = [
+            WaitTask::new(ADDRESSES[0], 1000, 7),
+            WaitTask::new(ADDRESSES[0], 1000, WaitTask::FIRST),
+            WaitTask::waiting(ADDRESSES[0], 1000, 1001, 0),
+            WaitTask::ZERO,
+        ];
+        for row in others {
+            assert!(!row.is_plain(ADDRESSES[0], 1000));
+        }
     }
 
     /// Addresses as the kernel allocates threads: several in each block of 32 KiB.

@@ -277,7 +277,7 @@ impl Task {
         if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX
             && let Some(switched_out) = self.switched_out_at()
         {
-            let ran = switched_out.wrapping_sub(self.last_arrival());
+            let ran = switched_out.wrapping_sub(self.sched_info().last_arrival());
             if ran <= limit {
                 return ran;
             }

@@ -6,16 +6,41 @@ use super::{
     TASK_SE, Task, field,
 };
 
-/// The kernel's account of a task's waits (`struct sched_info`).
-pub(crate) struct SchedInfo {
-    /// Nanoseconds that it was runnable and did not run, up to its last switch or move to another
-    /// run queue.
-    pub(crate) run_delay: u64,
-    /// When it was put into its current run queue, by that queue's clock; 0 while it runs, and if
-    /// it is in no run queue.
-    pub(crate) last_queued: u64,
-    /// How many times it was switched in.
-    pub(crate) runs: u64,
+/// The kernel's account of a task's waits (`struct sched_info`). Each number is loaded when it is
+/// asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct SchedInfo(*const u8);
+
+impl SchedInfo {
+    /// Nanoseconds that the task was runnable and did not run, up to its last switch or move to
+    /// another run queue.
+    #[inline(always)]
+    pub(crate) fn run_delay(self) -> u64 {
+        // SAFETY: SCHED_INFO_RUN_DELAY is the offset of a 64-bit time.
+        unsafe { field(self.0, &SCHED_INFO_RUN_DELAY) }
+    }
+
+    /// When the task was put into its current run queue, by that queue's clock; 0 while it runs,
+    /// and if it is in no run queue.
+    #[inline(always)]
+    pub(crate) fn last_queued(self) -> u64 {
+        // SAFETY: SCHED_INFO_LAST_QUEUED is the offset of a 64-bit time.
+        unsafe { field(self.0, &SCHED_INFO_LAST_QUEUED) }
+    }
+
+    /// When the task was last switched in, by the clock of its run queue at that time.
+    #[inline(always)]
+    pub(crate) fn last_arrival(self) -> u64 {
+        // SAFETY: SCHED_INFO_LAST_ARRIVAL is the offset of a 64-bit time.
+        unsafe { field(self.0, &SCHED_INFO_LAST_ARRIVAL) }
+    }
+
+    /// How many times the task was switched in.
+    #[inline(always)]
+    pub(crate) fn runs(self) -> u64 {
+        // SAFETY: SCHED_INFO_PCOUNT is the offset of a 64-bit number.
+        unsafe { field(self.0, &SCHED_INFO_PCOUNT) }
+    }
 }
 
 /// A `struct rq` of the kernel: the run queue of a CPU.
@@ -38,15 +63,7 @@ impl Task {
     /// Its waits. Callers know that the kernel's types have the fields.
     #[inline(always)]
     pub(crate) fn sched_info(self) -> SchedInfo {
-        let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
-        // SAFETY: the offsets lead to 64-bit numbers in the scheduler's information.
-        unsafe {
-            SchedInfo {
-                run_delay: field(info, &SCHED_INFO_RUN_DELAY),
-                last_queued: field(info, &SCHED_INFO_LAST_QUEUED),
-                runs: field(info, &SCHED_INFO_PCOUNT),
-            }
-        }
+        SchedInfo(self.0.wrapping_add(TASK_SCHED_INFO.load() as usize))
     }
 
     /// Whether it is between two run queues. Callers know that the kernel's types have the field.
@@ -58,15 +75,6 @@ impl Task {
         // to Linux 6.18.
         let on_queue: u8 = unsafe { field(self.0, &TASK_ON_RQ) };
         on_queue == MIGRATING
-    }
-
-    /// When it was last switched in, by the clock of its run queue at that time. Callers know that
-    /// the kernel's types have the field.
-    #[inline(always)]
-    pub(crate) fn last_arrival(self) -> u64 {
-        let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
-        // SAFETY: the offsets lead to a 64-bit time in the scheduler's information.
-        unsafe { field(info, &SCHED_INFO_LAST_ARRIVAL) }
     }
 }
 

@@ -89,6 +89,13 @@ fn address(number: &mut u64, task: Task) -> u64 {
     }
 }
 
+/// The address of the open slice's task, as a number.
+#[inline(always)]
+fn slice_task(state: &CpuState) -> u64 {
+    // SAFETY: a word of this CPU's state.
+    unsafe { (&raw const state.task).read_volatile() }
+}
+
 /// Counts the switch away from a task, which is in the state `task_state`. Call before its slice is
 /// charged.
 #[inline(always)]
@@ -111,7 +118,7 @@ pub(crate) fn leave(state: &mut CpuState, task: Task, preempted: bool, task_stat
 #[inline(never)]
 fn block(state: &mut CpuState, task: Task) {
     let address = address(&mut state.scratch[0], task);
-    let (run_delay, now) = (task.sched_info().run_delay, task.run_queue().clock());
+    let (run_delay, now) = (task.sched_info().run_delay(), task.run_queue().clock());
     if let Some(entry) = entry_of(address) {
         // A wait that ended unseen is not counted yet.
         *entry = match entry.is_of(address) && entry.blocked != WaitTask::FIRST {
@@ -128,7 +135,7 @@ pub(crate) fn arm(state: &mut CpuState, task: Task) {
     state.own_wait = 0;
     // Waits that ended while this CPU did not count belong to no owner.
     state.wait_times = WaitTimes::default();
-    state.wait_buckets = 0;
+    state.other_buckets = 0;
     times::preallocate_rows(state);
     if ledger::is_on() {
         ledger::preallocate_rows();
@@ -162,7 +169,7 @@ pub(crate) fn close_unseen_slice(state: &mut CpuState, task: Task) {
         let end = match task.pid() {
             // The kernel keeps no time for the idle task.
             0 => task.run_queue().clock(),
-            _ => task.last_arrival(),
+            _ => task.sched_info().last_arrival(),
         };
         ledger::close_slice(state, end);
     }
@@ -184,7 +191,7 @@ pub(crate) fn charge(state: &mut CpuState) {
     if is_on() && ledger::is_on() && state.own_wait != 0 {
         ledger::add_own_wait(state);
     }
-    if is_on() && state.wait_buckets != 0 {
+    if is_on() && times::has_counted(state) {
         times::charge(state);
     }
 }
@@ -213,16 +220,46 @@ pub(crate) fn call_count_arrival(state: &mut CpuState, task: Task, queue: RunQue
 /// guarded against speculation.
 #[inline(always)]
 pub(crate) fn count_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
+    let address = slice_task(state);
+    let Some(entry) = entry_of(address) else {
+        return;
+    };
     let info = task.sched_info();
-    let queued = info.last_queued;
+    let (run_delay, queued) = (info.run_delay(), info.last_queued());
+    // Most tasks wait in one run queue, and did not block.
+    if entry.is_plain(address, run_delay) && queued != 0 {
+        // The kernel adds the same difference after this program.
+        let wait = queue.clock().wrapping_sub(queued);
+        if ledger::is_on() {
+            ledger::divide(state, queued, wait);
+        }
+        count(state, wait);
+        entry.set_plain(address, run_delay.wrapping_add(wait));
+    } else {
+        count_seen_arrival(state, task, queue);
+    }
+}
+
+/// [`count_arrival`] for any wait.
+#[inline(never)]
+fn count_seen_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
+    let info = task.sched_info();
+    let queued = info.last_queued();
     let arrival = Arrival {
         queued,
-        // The kernel adds the same difference after this program.
         in_this_queue: (queued != 0).then(|| queue.clock().wrapping_sub(queued)),
-        is_first: info.runs == 0,
+        is_first: info.runs() == 0,
         is_seen: true,
     };
-    end_wait(state, task, info.run_delay, arrival);
+    end_wait(state, task, info.run_delay(), arrival);
+}
+
+/// Adds a wait, all of which is known, to the open slice.
+#[inline(always)]
+fn count(state: &mut CpuState, wait: u64) {
+    add(state, SchedulerCounter::Wait, wait);
+    add(state, SchedulerCounter::Waits, 1);
+    times::add(state, wait);
 }
 
 /// [`count_arrival`] for a running task that was switched in unseen: the kernel has added all of
@@ -231,12 +268,12 @@ pub(crate) fn count_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
 pub(crate) fn count_unseen_arrival(state: &mut CpuState, task: Task) {
     let info = task.sched_info();
     let arrival = Arrival {
-        queued: task.last_arrival(),
+        queued: task.sched_info().last_arrival(),
         in_this_queue: Some(0),
-        is_first: info.runs == 1,
+        is_first: info.runs() == 1,
         is_seen: false,
     };
-    end_wait(state, task, info.run_delay, arrival);
+    end_wait(state, task, info.run_delay(), arrival);
 }
 
 /// Counts a wait: what `run_delay` has gained since the task was switched out (the time in run
@@ -246,7 +283,7 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
     if task.pid() == 0 {
         return;
     }
-    let address = address(&mut state.scratch[0], task);
+    let address = slice_task(state);
     let Some(entry) = entry_of(address) else {
         return;
     };
@@ -270,7 +307,7 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
         let slept = queued.wrapping_sub(earlier).wrapping_sub(entry.blocked);
         // The task may have run unseen since it blocked, and slept in another state. Clocks of two
         // run queues may differ a little.
-        let slept_since = !arrival.is_seen || task.last_arrival() <= entry.blocked;
+        let slept_since = !arrival.is_seen || task.sched_info().last_arrival() <= entry.blocked;
         if entry.blocked != 0 && known && slept_since && slept.cast_signed() > 0 {
             add(state, SchedulerCounter::Uninterruptible, slept);
         }
@@ -289,11 +326,10 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
             ledger::divide(state, queued.wrapping_sub(undivided), undivided);
         }
     }
-    add(state, SchedulerCounter::Wait, earlier + last);
     if known {
-        add(state, SchedulerCounter::Waits, 1);
-        times::add(state, earlier + last);
+        count(state, earlier + last);
     } else {
+        add(state, SchedulerCounter::Wait, earlier + last);
         add(state, SchedulerCounter::UnknownWaits, 1);
     }
     *entry = WaitTask::new(address, run_delay + last, 0);
@@ -316,7 +352,7 @@ pub(crate) fn migrate(task: Task, to: u32) {
     let Some(entry) = entry_of(address) else {
         return;
     };
-    let is_first = info.runs == 0;
+    let is_first = info.runs() == 0;
     let is_entry = entry.is_of(address) && (!is_first || entry.blocked == WaitTask::FIRST);
     let before = match (is_entry, is_first) {
         (true, _) => *entry,
@@ -324,11 +360,11 @@ pub(crate) fn migrate(task: Task, to: u32) {
         // Its wait is unknown.
         (false, false) => return,
     };
-    let gain = info.run_delay.wrapping_sub(before.divided);
+    let gain = info.run_delay().wrapping_sub(before.divided);
     let queue = task.run_queue();
     let end = queue.clock();
     if gain.cast_signed() > 0 && ledger::divide_moved(owner_of(task), queue.cpu(), end - gain, end)
     {
-        *entry = WaitTask::waiting(address, before.run_delay, info.run_delay, before.blocked);
+        *entry = WaitTask::waiting(address, before.run_delay, info.run_delay(), before.blocked);
     }
 }

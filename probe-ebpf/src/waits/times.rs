@@ -32,11 +32,25 @@ pub(super) fn preallocate_rows(state: &CpuState) {
 /// Counts a wait of the owner of the open slice.
 #[inline(always)]
 pub(super) fn add(state: &mut CpuState, nanos: u64) {
-    let bucket = masked::<WAIT_BUCKETS>(WaitTimes::bucket(nanos));
+    // Waits are often like the one before.
+    if !WaitTimes::is_in(nanos, state.last_bucket) {
+        state.other_buckets |= 1 << last_bucket(state);
+        state.last_bucket = WaitTimes::bucket(nanos) as u64;
+    }
+    let bucket = last_bucket(state);
     state.wait_times.counts[bucket] += 1;
     state.wait_times.nanos += nanos;
-    state.wait_buckets |= 1 << bucket;
-    state.last_bucket = bucket as u64;
+}
+
+#[inline(always)]
+fn last_bucket(state: &CpuState) -> usize {
+    masked::<WAIT_BUCKETS>(state.last_bucket as usize)
+}
+
+/// Whether a wait of the open slice was counted.
+#[inline(always)]
+pub(super) fn has_counted(state: &CpuState) -> bool {
+    state.wait_times.counts[last_bucket(state)] != 0
 }
 
 /// Adds the waits of the open slice to its owner's row. Call before the slice is charged.
@@ -67,9 +81,8 @@ pub(super) fn charge(state: &mut CpuState) {
     if let Some(row) = &mut row {
         row.nanos += nanos;
     }
-    let last = masked::<WAIT_BUCKETS>(state.last_bucket as usize);
-    charge_bucket(state, &mut row, inserted, last);
-    let mut buckets = mem::take(&mut state.wait_buckets) & !(1 << last);
+    charge_bucket(state, &mut row, inserted, last_bucket(state));
+    let mut buckets = mem::take(&mut state.other_buckets);
     for _ in 0..WAIT_BUCKETS {
         if buckets == 0 {
             break;
