@@ -68,8 +68,8 @@ pod! {
         /// The run queue's clock when the thread was switched out into uninterruptible sleep; 0 if
         /// it was not. [`Self::FIRST`] in the wait before its first switch.
         pub blocked: u64,
-        /// Checksum of the fields above and of the thread's address. Its id would change when a
-        /// thread other than the leader calls exec.
+        /// Checksum of the fields above and of the thread's address. The thread's id would change
+        /// when a thread other than the leader calls exec.
         pub check: u64,
     }
 }
@@ -124,6 +124,7 @@ impl WaitTask {
     pub const fn set_plain(&mut self, address: u64, run_delay: u64) {
         self.run_delay = run_delay;
         self.divided = run_delay;
+        self.blocked = 0;
         self.check = Self::plain_sum(address, run_delay);
     }
 
@@ -190,14 +191,15 @@ impl WaitTimes {
     const UNITS: u64 = 281_475;
     const FRACTION: u32 = 28;
 
-    /// Whether a wait is in this [`bucket`](Self::bucket); also false for some waits in the first
-    /// and the last one. Cheaper than the bucket itself.
+    /// Whether a wait is in this [`bucket`](Self::bucket); also false for some waits in the last
+    /// one. Cheaper than the bucket itself.
     #[inline(always)]
     #[must_use]
     pub const fn is_in(nanos: u64, bucket: u64) -> bool {
-        // Bucket n begins at 2^(n-1) units.
+        // Bucket n begins at 2^(n-1) units, and all of bucket 0 counts as half a unit.
+        let half = 1 << (Self::FRACTION - 1);
         let shift = (Self::FRACTION as u64 - 1 + bucket) & 63;
-        nanos >> 44 == 0 && (nanos * Self::UNITS) >> shift == 1
+        nanos >> 44 == 0 && ((nanos * Self::UNITS) | half) >> shift == 1
     }
 
     /// The bucket of a wait: 0 below 2^-20 s (0.95 us), n from 2^(n-21) s to 2^(n-20) s. The last
@@ -298,6 +300,7 @@ mod tests {
                 .into_iter()
                 .any(others)
         );
+        assert!(WaitTimes::is_in(0, 0));
         assert!(!(1..WAIT_BUCKETS as u64).any(|bucket| WaitTimes::is_in(0, bucket)));
         assert_eq!(
             (WaitTimes::bucket(0), WaitTimes::end(WAIT_BUCKETS - 1)),

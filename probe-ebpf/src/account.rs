@@ -21,8 +21,8 @@ use crate::{
     waits,
 };
 
-/// Counts by owner, CPU and group. Not preallocated: only keys that ran cost memory. User space
-/// sets the size.
+/// Counts by owner, CPU and group. Not preallocated: only keys that ran cost memory, and some free
+/// rows of each CPU. User space sets the size.
 #[map]
 static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
@@ -62,7 +62,8 @@ pub(crate) enum Moment {
 /// Programs run later than the scheduler's time stamp of the switch: by tens of microseconds when
 /// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp, but not
 /// between two tasks: a kernel that is not preemptible takes the time stamp at the wake-up that led
-/// to the switch, and the outgoing task runs on until its system call ends.
+/// to the switch, and the outgoing task runs on until its system call ends. In
+/// [`Moment::SwitchIn`], which is later, nothing tells this from the program's own delay.
 #[inline(always)]
 pub(crate) fn read(state: &mut CpuState, moment: Moment) {
     // The verifier drops the look-up where no clock is counted.
@@ -332,15 +333,15 @@ pub(crate) fn free_row(key: [u64; 2], sum: u64) -> bool {
 pub(crate) fn spare_key() -> UsageKey {
     UsageKey {
         cgroup: CgroupId::EARLIER,
-        tgid: u32::MAX,
+        tgid: 0,
         cpu: cpu() as u16,
         group: 0,
     }
 }
 
-/// Makes the kernel keep more free rows on this CPU. It starts with one to four and refills after
-/// the first allocation (kernel/bpf/memalloc.c), but only once interrupts are on again: not during
-/// a switch.
+/// Makes the kernel keep more free rows on this CPU. It starts with one to four and refills when
+/// one is taken (kernel/bpf/memalloc.c), but only once interrupts are on again: not during a
+/// switch.
 #[inline(never)]
 pub(crate) fn preallocate_rows(state: &CpuState) {
     let key = spare_key();

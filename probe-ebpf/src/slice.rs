@@ -15,6 +15,10 @@ use crate::{
 /// Starts counting: the counters' current values are the baseline of the first slice.
 #[inline(always)]
 pub(crate) fn arm(state: &mut CpuState) {
+    account::preallocate_rows(state);
+    if waits::is_on() {
+        waits::preallocate_rows(state);
+    }
     // The counters may be new, so a reading below the last one does not count as rebased.
     let rebased = state.counts.rebased;
     account::read(state, Moment::Now);
@@ -23,7 +27,6 @@ pub(crate) fn arm(state: &mut CpuState) {
     // New clock events start at another time.
     state.ahead = i64::MAX;
     state.armed = CpuState::ARMED;
-    account::preallocate_rows(state);
     if kernel_log::is_on() {
         kernel_log::store_readings(state);
     }

@@ -84,9 +84,11 @@ fn a_system_call_is_charged_to_its_caller_also_after_a_wake_up() {
     let window = counting.window();
     let expected: u64 = text.trim().parse().unwrap();
     let counted = counting.count(&window, "task-clock", naps.id).unwrap();
-    println!(
-        "counted {counted}, perf {expected}, cpu.stat {}",
-        naps.cpu_time()
-    );
-    assert!(counted.abs_diff(expected) <= 2 * SLACK * NAPS);
+    let scheduled = naps.cpu_time();
+    println!("counted {counted}, perf {expected}, cpu.stat {scheduled}");
+    let allowed = 2 * SLACK * NAPS;
+    if scheduled.abs_diff(expected) <= allowed {
+        println!("shows nothing here: this kernel is preemptible, or its calls are short");
+    }
+    assert!(counted.abs_diff(expected) <= allowed);
 }

@@ -39,9 +39,11 @@ impl Binaries {
         for arch in archs {
             cargo.args(["--target", arch.triple()]);
             if arch != Arch::HOST {
-                // In most guests, so optimising saves more time than it takes.
+                // Its guests are always emulated: optimised code saves more time than it takes.
+                // rustc drops assertions where it optimises, cargo's profile or not.
                 let name = arch.triple().replace('-', "_").to_uppercase();
-                cargo.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), "-Copt-level=1");
+                let flags = "-Copt-level=1 -Cdebug-assertions=on";
+                cargo.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), flags);
             }
             let paths = BTreeMap::new();
             binaries.insert(arch, Self { arch, paths });

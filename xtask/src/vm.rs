@@ -167,7 +167,7 @@ impl<'a> Guests<'a> {
         let mut boots = self.boots.clone();
         boots.retain(|boot| binaries.contains_key(&boot.arch));
         if boots.is_empty() {
-            // All stages that build binaries have failed.
+            // The stage that builds binaries has failed.
             return;
         }
         stages.tests("guests", || {

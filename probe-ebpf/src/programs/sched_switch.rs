@@ -86,7 +86,7 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, started: u64) {
     let next_owner = owner_of_next(next);
     slice::charge(state, prev, prev.cgroup_set());
     slice::open_with_set(state, next, next.cgroup_set(), next_owner);
-    if waits::is_on() {
+    if waits::is_on() && next.pid() != 0 {
         waits::count_arrival(state, next, prev.run_queue());
     }
     slice::finish_run(started, &mut state.counts.changed);

@@ -25,8 +25,7 @@ use crate::{
 #[unsafe(no_mangle)]
 static WITH_LEDGER: Global<u8> = Global::new(0);
 
-/// Nanoseconds by the owner that waited and the cgroup that ran. Not preallocated. User space sets
-/// the size.
+/// Nanoseconds by the owner that waited and the cgroup that ran. User space sets the size.
 #[map]
 static WAITS: HashMap<WaitKey, u64> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
@@ -57,7 +56,7 @@ pub(super) fn preallocate_rows() {
     let key = WaitKey {
         waiting: CgroupId::EARLIER,
         running: CgroupId::EARLIER,
-        tgid: u32::MAX,
+        tgid: 0,
         cpu: cpu(),
     };
     let _ = WAITS.insert(key, 0, BPF_NOEXIST.into());

@@ -16,7 +16,7 @@ use crate::{
     state::cpu,
 };
 
-/// Waits that ended, by owner and CPU. Not preallocated. User space sets the size.
+/// Waits that ended, by owner and CPU. User space sets the size.
 #[map]
 static WAIT_TIMES: HashMap<UsageKey, WaitTimes> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 

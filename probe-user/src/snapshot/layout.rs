@@ -1,6 +1,6 @@
 //! The layout of the pinned maps, as a name.
 
-use probe_common::{CpuState, ProgramClock, SLOTS, UsageKey, UsageRow};
+use probe_common::{CpuState, ProgramClock, SLOTS, UsageKey, UsageRow, WaitTask};
 
 /// To be raised if words of the pinned maps change their meaning but not their number.
 const LAYOUT: u32 = 1;
@@ -14,6 +14,7 @@ pub fn layout() -> String {
         UsageKey::WORDS,
         UsageRow::WORDS,
         ProgramClock::WORDS,
+        WaitTask::WORDS,
         SLOTS,
     ]
     .map(|words| format!("x{words}"));
