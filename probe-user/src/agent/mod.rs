@@ -191,29 +191,31 @@ async fn serve(options: Options, config: Config, mut signals: Signals) -> Result
         .drop_privileges()
         .map_err(AgentError::Capabilities)?;
     if let Some(server) = server {
-        server.answer(published)?;
+        server.answer(Arc::clone(&published))?;
     }
     notify(&[NotifyState::Ready]);
     // Half of the watchdog's timeout.
     let mut watchdog = sd_notify::watchdog_enabled().map(|within| every(within / 2));
     loop {
-        tokio::select! {
+        let interval = tokio::select! {
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
             _ = signals.hang_up.recv() => {
                 notify_reloading();
-                if let Some(interval) = running.reload() {
-                    timer = every(interval);
-                }
+                let interval = running.reload();
                 notify(&[NotifyState::Ready]);
+                interval
             }
-            _ = timer.tick() => if let Some(interval) = running.on_tick() {
-                timer = every(interval);
-            },
-            () = tick(&mut watchdog) => notify(&[NotifyState::Watchdog]),
-            interval = running.handle_wakeup() => if let Some(interval) = interval {
-                timer = every(interval);
+            _ = timer.tick() => running.on_tick(),
+            () = tick(&mut watchdog) => {
+                notify(&[NotifyState::Watchdog]);
+                None
             }
+            interval = running.handle_wakeup() => interval,
+        };
+        if let Some(interval) = interval {
+            timer = every(interval);
+            published.set_interval(interval);
         }
     }
     notify(&[NotifyState::Stopping]);

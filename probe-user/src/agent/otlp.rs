@@ -215,17 +215,35 @@ struct ExporterThread {
     failing: bool,
 }
 
+/// What became of a request.
+enum Delivery {
+    Accepted,
+    /// It is refused for good.
+    Refused,
+    /// It failed, and a newer window is pending or none can follow.
+    Outdated,
+}
+
 impl ExporterThread {
     /// Sends pending windows until none can follow.
     async fn send_all(&mut self, pending: &PendingWindow) {
         loop {
             if let Some(requests) = pending.take() {
+                let mut is_lost = false;
                 for request in requests {
-                    if !self.deliver(request, pending).await {
-                        self.sent.lost_windows.fetch_add(1, Relaxed);
-                        break;
+                    match self.deliver(request, pending).await {
+                        Delivery::Accepted => {}
+                        // The window's other requests have other series.
+                        Delivery::Refused => is_lost = true,
+                        Delivery::Outdated => {
+                            is_lost = true;
+                            break;
+                        }
                     }
                 }
+                self.sent
+                    .lost_windows
+                    .fetch_add(u64::from(is_lost), Relaxed);
             } else if pending.closed.load(Relaxed) {
                 return;
             } else {
@@ -234,23 +252,22 @@ impl ExporterThread {
         }
     }
 
-    /// Sends a request until it is accepted. False if it is refused for good, a newer window is
-    /// pending, or none can follow.
-    async fn deliver(&mut self, request: OtlpRequest, pending: &PendingWindow) -> bool {
+    /// Sends a request until it is accepted or cannot be.
+    async fn deliver(&mut self, request: OtlpRequest, pending: &PendingWindow) -> Delivery {
         let mut pause = FIRST_PAUSE;
         loop {
             let Err(status) = self.send(request.clone()).await else {
-                return true;
+                return Delivery::Accepted;
             };
             self.sent.failures.fetch_add(1, Relaxed);
             self.log_failure(&status);
             if !is_retryable(status.code()) {
-                return false;
+                return Delivery::Refused;
             }
             // Do not retry if a newer window is pending, or at the end.
             tokio::select! {
                 () = sleep(pause) => {}
-                () = pending.wait_for_newer() => return false,
+                () = pending.wait_for_newer() => return Delivery::Outdated,
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -325,8 +342,9 @@ fn why(status: &Status) -> String {
     why
 }
 
-/// Whether the same request may succeed later: the retryable codes of OTLP 1.x, "Failures", and
-/// `Unknown`.
+/// Whether the same request may succeed later: the codes that OTLP 1.x, "Failures", always retries,
+/// and `Unknown`. `ResourceExhausted` is also the answer to a request that is too large; counters
+/// that it lost are in the next window.
 fn is_retryable(code: Code) -> bool {
     matches!(
         code,
@@ -336,7 +354,6 @@ fn is_retryable(code: Code) -> bool {
             | Code::OutOfRange
             | Code::Unavailable
             | Code::DataLoss
-            | Code::ResourceExhausted
             | Code::Unknown
     )
 }
@@ -361,7 +378,9 @@ pub(super) fn headers(
 /// Checks the address of a collector.
 pub(super) fn check(endpoint: &str) -> Result<(), String> {
     let uri: Result<Uri, _> = endpoint.parse();
-    let is_address = |uri: &Uri| uri.host().is_some() && uri.path() == "/";
+    // A user and password before an `@` would be in messages, and are not sent.
+    let has_user = |uri: &Uri| uri.authority().is_some_and(|it| it.as_str().contains('@'));
+    let is_address = |uri: &Uri| uri.host().is_some() && uri.path() == "/" && !has_user(uri);
     match uri.ok().filter(is_address) {
         Some(uri) if uri.scheme_str() == Some("http") => Ok(()),
         Some(uri) if uri.scheme_str() == Some("https") => tls::check_supported(),

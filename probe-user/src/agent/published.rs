@@ -116,6 +116,11 @@ impl RenderedText {
     }
 }
 
+/// How long after it was published a window is stale, if the next one is due after `interval`.
+fn stale_after(interval: Duration) -> Duration {
+    (interval * STALE_INTERVALS).max(STALE_AT_LEAST)
+}
+
 impl Published {
     /// Publishes a window; `write` renders it in a format. The next one is due after `interval`.
     pub(super) fn publish(&self, interval: Duration, write: impl Fn(Dialect) -> Vec<u8>) {
@@ -127,9 +132,15 @@ impl Published {
         });
         self.last.send_modify(|last| {
             last.number = number;
-            last.times = (now(), (interval * STALE_INTERVALS).max(STALE_AT_LEAST));
+            last.times = (now(), stale_after(interval));
             last.texts = texts;
         });
+    }
+
+    /// Sets when the next window is due after the last one.
+    pub(super) fn set_interval(&self, interval: Duration) {
+        self.last
+            .send_modify(|last| last.times.1 = stale_after(interval));
     }
 
     /// Renders the requested formats that the last window does not have yet.
@@ -217,6 +228,9 @@ mod tests {
         assert_eq!(ended(29), None);
         let why = ended(31).unwrap();
         assert!(why.starts_with("the last window ended 31 s ago"), "{why}");
+        published.set_interval(Duration::from_secs(80));
+        assert_eq!(ended(239), None);
+        assert!(ended(241).is_some());
         published.publish(Duration::from_millis(100), |_| Vec::new());
         assert_eq!(ended(4), None);
         assert!(ended(6).is_some());

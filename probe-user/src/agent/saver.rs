@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::getppid;
@@ -38,8 +38,8 @@ pub(super) struct Saver {
 struct Helper {
     saves: SyncSender<Vec<EncodedState>>,
     answers: Receiver<io::Result<()>>,
-    /// An answer is outstanding.
-    is_saving: bool,
+    /// When the save began whose answer is outstanding.
+    saving_since: Option<Instant>,
 }
 
 impl Saver {
@@ -62,39 +62,38 @@ impl Saver {
             Some(helper) => helper,
             None => Helper::start((self.command)(&self.directory))?,
         };
-        if helper.is_saving {
+        if let Some(since) = helper.saving_since {
             match helper.answers.try_recv() {
                 // The answer to an earlier save.
                 Ok(_) => {}
                 Err(TryRecvError::Empty) => {
                     self.child = Some(helper);
-                    return Err(not_answered());
+                    return Err(not_answered(since));
                 }
                 Err(TryRecvError::Disconnected) => return Err(ended()),
             }
         }
+        let since = Instant::now();
         helper.saves.send(files).map_err(|_| ended())?;
         match helper.answers.recv_timeout(SAVE_TIMEOUT) {
             Ok(answer) => {
-                helper.is_saving = false;
+                helper.saving_since = None;
                 self.child = Some(helper);
                 answer
             }
             Err(RecvTimeoutError::Timeout) => {
-                helper.is_saving = true;
+                helper.saving_since = Some(since);
                 self.child = Some(helper);
-                Err(not_answered())
+                Err(not_answered(since))
             }
             Err(RecvTimeoutError::Disconnected) => Err(ended()),
         }
     }
 }
 
-fn not_answered() -> io::Error {
-    let why = format!(
-        "its file system has not answered for {} s",
-        SAVE_TIMEOUT.as_secs()
-    );
+fn not_answered(since: Instant) -> io::Error {
+    let seconds = since.elapsed().as_secs();
+    let why = format!("its file system has not answered for {seconds} s");
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
@@ -126,7 +125,7 @@ impl Helper {
         Ok(Self {
             saves,
             answers,
-            is_saving: false,
+            saving_since: None,
         })
     }
 }

@@ -203,7 +203,7 @@ self_counters! {
         Counter "agent_scrape_ns" "ns" = |it| it.scrape_nanos, "Time until these were ready";
         Counter "agent_connections" "" = |it| it.connections, "Accepted connections";
         Counter "agent_refused_requests" "" = |it| it.refused_requests,
-            "Requests answered by an error";
+            "Requests answered by a client error, or refused for too many at once";
         Counter "agent_closed_connections" "" = |it| it.closed_connections,
             "Connections closed to make room, or since the client did not take its answer";
         Counter "agent_json_lines" "" = |it| it.json_lines, "Lines of JSON written";

@@ -214,7 +214,9 @@ fn endpoint(value: &SettingValue<'_>) -> Result<String, String> {
 }
 
 fn headers(value: &SettingValue<'_>) -> Result<BTreeMap<String, String>, String> {
-    let headers: BTreeMap<String, String> = value.to()?;
+    // The text of another error would show the value, which may be a password.
+    let not_a_table = |_| "is a table such as { authorization = \"Bearer ...\" }".to_owned();
+    let headers: BTreeMap<String, String> = value.to().map_err(not_a_table)?;
     otlp::headers(&headers).map(|_| headers)
 }
 

@@ -130,7 +130,7 @@ impl RawCount {
 
 impl EstimateSum {
     pub(super) fn add(&mut self, gain: &Self) {
-        self.start = self.start.into_iter().chain(gain.start).min();
+        self.start = self.start.or(gain.start);
         self.estimate += gain.estimate;
         self.variance += gain.variance;
     }

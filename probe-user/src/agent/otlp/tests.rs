@@ -135,6 +135,23 @@ fn a_transient_failure_is_sent_again_and_a_refusal_is_not() {
     assert!(received.try_recv().is_err());
 }
 
+#[test]
+fn a_refused_request_does_not_hold_back_the_others_of_its_window() {
+    let (address, received) = collector(vec![
+        Err(Status::invalid_argument("no")),
+        Err(Status::resource_exhausted("larger than 1 MiB")),
+    ]);
+    let (exporter, sent) = exporter(address, &[]);
+    exporter.send([window(), window(), window()].concat());
+    for _ in 0..3 {
+        received.recv_timeout(LONG).unwrap();
+    }
+    exporter.finish(LONG);
+    assert_eq!(sent.requests.load(Relaxed), 1);
+    assert_eq!(sent.failures.load(Relaxed), 2);
+    assert_eq!(sent.lost_windows.load(Relaxed), 1);
+}
+
 /// Without a listener the newest window waits, and the earlier ones are counted as lost.
 #[test]
 fn windows_without_a_collector_are_counted_as_lost() {
