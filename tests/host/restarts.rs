@@ -44,7 +44,7 @@ impl Saved {
         let saved = SavedState::load(directory, &boot).unwrap();
         let mut session = Session::start(config, &machine).unwrap();
         if let Some(saved) = &saved {
-            session.restore(saved.names(), saved.owners()).unwrap();
+            session.restore(saved.names(), saved.owners());
         }
         let snapshot = session.pull().unwrap();
         let last = saved.map(|saved| {

@@ -131,7 +131,7 @@ pub(super) fn start(
         .then(|| load_state(config, &machine))
         .flatten();
     if let Some(state) = &state {
-        session.restore(state.names(), state.owners())?;
+        session.restore(state.names(), state.owners());
     }
     let view = View {
         by: config.count.by,

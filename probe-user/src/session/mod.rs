@@ -100,26 +100,23 @@ pub struct Session {
 impl Session {
     /// Restores the state of an earlier session. `names` are those that it knew, also of cgroups
     /// that are gone by now. `owners` had counts: each that still exists gets a row for the next
-    /// pull, so that its totals continue even while it sleeps. Call it before the first pull.
-    ///
-    /// # Errors
-    ///
-    /// If a row cannot be inserted.
-    pub fn restore(
-        &mut self,
-        names: &Names,
-        owners: impl IntoIterator<Item = CgroupId>,
-    ) -> Result<(), SessionError> {
+    /// pull, so that its totals continue even while it sleeps; an owner for which the map has no
+    /// room continues when it runs. Call it before the first pull.
+    pub fn restore(&mut self, names: &Names, owners: impl IntoIterator<Item = CgroupId>) {
         let current = self.lifecycle.names();
         // Rows by process end with their process.
         if self.config.by_process != ByProcess::All {
             let exists = |id: &CgroupId| current.cgroups.contains_key(id);
             let owners = owners.into_iter().filter(exists);
             let now = nanos(self.clock.now());
-            self.cpus.make_rows(&self.object, now, owners)?;
+            if let Err(error) = self.cpus.make_rows(&self.object, now, owners) {
+                // Maps that counted on without a process may be full.
+                tracing::warn!(
+                    "totals of containers that sleep are missing until they run: {error}"
+                );
+            }
         }
         self.lifecycle.restore(names);
-        Ok(())
     }
 
     /// Identifies the maps of this session among all maps since boot. A session that takes over the

@@ -22,9 +22,9 @@ pub(crate) struct Rotation {
     interval: u64,
     /// Exchanges of counters, over all CPUs.
     pub(crate) exchanges: u64,
-    /// By CPU: charges at the start of the interval. An idle CPU without a charge since then was
-    /// asleep.
-    charges: BTreeMap<u32, u64>,
+    /// By CPU: runs of the hook at the start of the interval, which exchanges do not change. An idle
+    /// CPU without a run since then was asleep.
+    runs: BTreeMap<u32, u64>,
     random: u64,
     /// Added to the index of the group in this round, so that no periodic behaviour of a container
     /// falls into step with a group.
@@ -38,7 +38,7 @@ impl Default for Rotation {
             started: Duration::ZERO,
             interval: 0,
             exchanges: 0,
-            charges: BTreeMap::new(),
+            runs: BTreeMap::new(),
             random: 0x9e37_79b9_7f4a_7c15,
             offset: 0,
         }
@@ -68,10 +68,8 @@ impl Rotation {
     /// Starts the next interval, in a round of `groups` intervals.
     pub(super) fn begin(&mut self, groups: usize, states: &BTreeMap<u32, CpuState>) {
         self.next(groups);
-        let charges = states
-            .iter()
-            .map(|(cpu, state)| (*cpu, state.counts.charges));
-        self.charges = charges.collect();
+        let runs = states.iter().map(|(cpu, state)| (*cpu, state.counts.runs));
+        self.runs = runs.collect();
     }
 
     /// Notes the CPU time that the exchanges since number `before` took: the next interval's length
@@ -84,8 +82,8 @@ impl Rotation {
 
     /// Whether a task ran on a CPU since the last exchange.
     pub(super) fn was_awake(&self, cpu: u32, state: &CpuState) -> bool {
-        let before = self.charges.get(&cpu).copied().unwrap_or(0);
-        state.owner != CgroupId::IDLE || before != state.counts.charges
+        let before = self.runs.get(&cpu).copied().unwrap_or(0);
+        state.owner != CgroupId::IDLE || before != state.counts.runs
     }
 
     /// The group that is due on a CPU; None if no group is rotated on it.

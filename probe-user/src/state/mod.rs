@@ -6,7 +6,7 @@
 //! let saved = SavedState::load(directory, &boot)?;            // an error: start from zero
 //! let mut session = Session::start(config, &machine)?;
 //! if let Some(saved) = &saved {
-//!     session.restore(saved.names(), saved.owners())?;
+//!     session.restore(saved.names(), saved.owners());
 //! }
 //! let first = session.pull()?;
 //! // Counts since the last save are in the totals, but this window is not shown.

@@ -214,7 +214,10 @@ impl Weights {
                 let (Some(local), Some(remote)) = (like.local.get(&owner), like.remote.get(&owner))
                 else {
                     of_socket.remote.remove(&owner);
-                    of_socket.unseen.insert(owner, all.time.enabled);
+                    // Idle counts as seen, with no time.
+                    let unseen = like.unseen.get(&owner).copied();
+                    let unseen = unseen.unwrap_or(all.time.enabled);
+                    of_socket.unseen.insert(owner, unseen);
                     continue;
                 };
                 let (here, there) = all.divided(local, remote);

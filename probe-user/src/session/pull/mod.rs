@@ -77,7 +77,9 @@ impl Session {
             None => SampleReading::default(),
         };
         let mut rows: UsageRows = self.object.maps.usage.all()?.into_iter().collect();
-        let waits = self.read_waits(&ended)?;
+        let rows_read_at = self.clock.now();
+        self.add_waits(&ended)?;
+        let waits = self.read_waits()?;
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
         let live_rows = rows.len();
@@ -101,7 +103,7 @@ impl Session {
             free_ended(&self.object.maps.usage, rows.iter_mut(), has_ended)?;
         }
         self.add_cgroup_rows(&rows);
-        let freed = self.freed.take(nanos(at));
+        let freed = self.freed.take(nanos(rows_read_at));
         let skipped_runs = self.object.programs.skipped_runs();
         let lost: u64 = after.values().map(|state| state.counts.lost_events).sum();
         // A program run that the kernel skipped is a lost record too.
@@ -176,13 +178,12 @@ impl Session {
         })
     }
 
-    /// The waits since the session began; none in a session that does not count them. Frees the
-    /// rows whose owners ended before the last flush, and rows without new waits if a map fills up.
-    fn read_waits(&mut self, ended: &[Arc<EndedOwners>]) -> Result<WaitReading, SessionError> {
+    /// Adds the new waits to the totals. Frees the rows whose owners ended before the last flush, and
+    /// rows without new waits if a map fills up.
+    fn add_waits(&mut self, ended: &[Arc<EndedOwners>]) -> Result<(), SessionError> {
         if !self.config.plan.counts_waits() {
-            return Ok(WaitReading::default());
+            return Ok(());
         }
-        let states = self.states()?;
         let maps = &self.object.maps;
         let owns = |cgroup, tgid| ended.iter().any(|it| it.owns(cgroup, tgid));
         let has_ended = |key: &WaitKey| owns(key.waiting, key.tgid) || owns(key.running, 0);
@@ -197,7 +198,16 @@ impl Session {
         let free_from = self.max_rows as usize / 4 * 3;
         waits
             .lengths
-            .add(rows, free_from, has_ended, |key| maps.wait_times.take(key))?;
+            .add(rows, free_from, has_ended, |key| maps.wait_times.take(key))
+    }
+
+    /// The waits since the session began; none in a session that does not count them.
+    fn read_waits(&mut self) -> Result<WaitReading, SessionError> {
+        if !self.config.plan.counts_waits() {
+            return Ok(WaitReading::default());
+        }
+        let states = self.states()?;
+        let waits = &mut self.waits;
         let owners = waits.lengths.totals();
         let owners = owners.map(|((cgroup, tgid), lengths)| OwnerWaits {
             cgroup,

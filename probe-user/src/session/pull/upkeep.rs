@@ -125,7 +125,7 @@ impl Session {
         let ended = self.lifecycle.take_ended();
         let before = self.states()?;
         self.cpus.flush_busy(&mut self.object, &before)?;
-        self.read_waits(&ended)?;
+        self.add_waits(&ended)?;
         let mut summed = false;
         if let Some(spe) = &mut self.spe {
             summed |= spe.free(&mut self.object, &ended)?;

@@ -33,6 +33,8 @@ pub(super) struct RowTotals<K: WaitRow> {
     /// The last values of the rows in the map.
     last: HashMap<K, K::Value>,
     totals: BTreeMap<K::TotalKey, K::Value>,
+    /// Totals that increased since the last snapshot.
+    gained: HashSet<K::TotalKey>,
 }
 
 impl<K: WaitRow> Default for RowTotals<K> {
@@ -40,14 +42,14 @@ impl<K: WaitRow> Default for RowTotals<K> {
         Self {
             last: HashMap::new(),
             totals: BTreeMap::new(),
+            gained: HashSet::new(),
         }
     }
 }
 
 impl<K: WaitRow> RowTotals<K> {
     /// Adds the increase of each row. Frees rows of ended owners; with more than `free_from` rows,
-    /// also rows that did not increase. `take` removes a row and returns its last value. Drops a
-    /// total that has no row and did not increase.
+    /// also rows that did not increase. `take` removes a row and returns its last value.
     pub(super) fn add<E>(
         &mut self,
         rows: impl IntoIterator<Item = (K, K::Value), IntoIter: ExactSizeIterator>,
@@ -58,8 +60,6 @@ impl<K: WaitRow> RowTotals<K> {
         let rows = rows.into_iter();
         let frees_idle = rows.len() > free_from;
         let before = mem::take(&mut self.last);
-        let mut gained = HashSet::new();
-        let mut in_map = HashSet::new();
         for (key, now) in rows {
             let before = before.get(&key).copied().unwrap_or_default();
             let mut gain = K::gain(&now, &before);
@@ -71,20 +71,21 @@ impl<K: WaitRow> RowTotals<K> {
                 }
             } else {
                 self.last.insert(key, now);
-                in_map.insert(key.total_key());
             }
             if !K::is_zero(&gain) {
-                gained.insert(key.total_key());
+                self.gained.insert(key.total_key());
                 K::add(self.totals.entry(key.total_key()).or_default(), &gain);
             }
         }
-        self.totals
-            .retain(|total_key, _| in_map.contains(total_key) || gained.contains(total_key));
         Ok(())
     }
 
-    /// All totals, sorted.
-    pub(super) fn totals(&self) -> impl Iterator<Item = (K::TotalKey, K::Value)> {
+    /// All totals for a snapshot, sorted. Drops those that have no row and did not increase since
+    /// the snapshot before.
+    pub(super) fn totals(&mut self) -> impl Iterator<Item = (K::TotalKey, K::Value)> {
+        let mut shown = mem::take(&mut self.gained);
+        shown.extend(self.last.keys().map(WaitRow::total_key));
+        self.totals.retain(|total_key, _| shown.contains(total_key));
         self.totals
             .iter()
             .map(|(total_key, total)| (*total_key, *total))
@@ -173,8 +174,20 @@ mod tests {
                 .extend(rows.map(|(running, cpu, nanos)| (key(*running, *cpu), *nanos)));
         }
 
-        /// Reads all rows; those of the running cgroup `late` grow by 1 while they are freed.
+        /// Reads all rows for a snapshot; those of the running cgroup `late` grow by 1 while they
+        /// are freed.
         fn pull(&mut self, ended: Option<u64>, late: Option<u64>) {
+            self.free(ended, late);
+            let reading: BTreeMap<_, _> = self.rows.totals().collect();
+            for (pair, now) in &reading {
+                let before = self.reading.get(pair).copied().unwrap_or(0);
+                *self.sums.entry(pair.running.0).or_default() += now - before;
+            }
+            self.reading = reading;
+        }
+
+        /// Reads all rows between two snapshots.
+        fn free(&mut self, ended: Option<u64>, late: Option<u64>) {
             let rows: Vec<_> = self.map.iter().map(|(key, nanos)| (*key, *nanos)).collect();
             let has_ended = |key: &WaitKey| Some(key.running.0) == ended;
             let map = &mut self.map;
@@ -183,13 +196,25 @@ mod tests {
                 Ok(map.remove(key).map(|nanos| nanos + growth))
             };
             self.rows.add(rows, FREE_FROM, has_ended, take).unwrap();
-            let reading: BTreeMap<_, _> = self.rows.totals().collect();
-            for (pair, now) in &reading {
-                let before = self.reading.get(pair).copied().unwrap_or(0);
-                *self.sums.entry(pair.running.0).or_default() += now - before;
-            }
-            self.reading = reading;
         }
+    }
+
+    /// Rows that readings between two snapshots free, of an ended and of a living owner.
+    #[test]
+    fn windows_have_the_waits_of_rows_that_were_freed_in_between() {
+        let mut ledger = Ledger::default();
+        for id in 0..=FREE_FROM as u64 {
+            ledger.set(&[(id, 0, 100)]);
+        }
+        ledger.pull(None, None);
+        ledger.set(&[(1, 0, 130)]);
+        // Frees the row of the ended one, and all that did not increase.
+        ledger.free(Some(1), None);
+        assert!(ledger.map.is_empty());
+        ledger.free(None, None);
+        ledger.set(&[(2, 0, 150)]);
+        ledger.pull(None, None);
+        assert_eq!((ledger.sums[&1], ledger.sums[&2]), (130, 100 + 150));
     }
 
     /// Windows have every nanosecond once, whichever rows are freed, and whenever.
