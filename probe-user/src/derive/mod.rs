@@ -93,7 +93,7 @@ impl Report {
     pub fn renew(&mut self, plan: &Plan, window: &Window, joined: &Joined, view: &View) {
         self.clear(window.began, window.start, window.length);
         self.boot_time = window.boot_time;
-        self.time = self.boot_time + self.end;
+        self.time = window.boot_time_at_end + self.end;
         self.described = Arc::clone(&window.names.described);
         let mut planned = plan.metrics.list.iter();
         self.rates_only = plan.rates_only && planned.any(|metric| metric.sources.is_ok());

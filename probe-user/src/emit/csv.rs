@@ -213,6 +213,11 @@ fn is_location(column: &str) -> bool {
     matches!(column, "line" | "function" | "page")
 }
 
+/// Whether a column of a list says where its row comes from.
+fn is_source(column: &str) -> bool {
+    matches!(column, "behind" | "module")
+}
+
 /// Writes a row of a list as lines that repeat its identifying columns. A number goes into the line
 /// of its estimate; each count has a line of its own.
 fn add_row(
@@ -232,8 +237,12 @@ fn add_row(
             TableCell::Address(address) => row_line.address = format!("{address:#x}").into(),
             TableCell::Text(text) if is_location(column) => row_line.address = text.into(),
             TableCell::Text(text) if *column == "event" => row_line.operation = text.into(),
+            TableCell::Text(text) if is_source(column) => row_line.source = text.into(),
             TableCell::Owner(owner) if *column == "owner" => {
                 row_line.name = owner.kind_and_name().1;
+            }
+            TableCell::Owner(owner) if is_source(column) => {
+                row_line.source = owner.kind_and_name().1;
             }
             TableCell::Count(_)
             | TableCell::Text(_)
@@ -251,10 +260,11 @@ fn add_row(
                 line.value = count.to_string().into();
                 line.raw.clone_from(&line.value);
             }
-            TableCell::Text(text) if !is_location(column) && *column != "event" => {
+            TableCell::Text(text)
+                if !is_location(column) && !is_source(column) && *column != "event" =>
+            {
                 line.value = text.into();
             }
-            TableCell::Owner(owner) if *column != "owner" => line.value = owner.kind_and_name().1,
             TableCell::Estimate(Some(estimate)) => {
                 line.value = estimate.value.to_string().into();
                 interval_ends(&mut line, estimate.estimated_interval());

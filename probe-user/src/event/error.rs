@@ -143,8 +143,8 @@ pub enum EventError {
         value: u64,
     },
     #[error(
-        "the modifier `{letter}` of `{event}` {why}; the modifiers are u (user), k (kernel) and h \
-         (hypervisor)"
+        "the modifier `{letter}` of `{event}` {why}; the modifiers are u (user), k (kernel), h \
+         (hypervisor) and, for --sample, p (precise)"
     )]
     Modifier {
         letter: char,

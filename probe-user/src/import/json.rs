@@ -46,7 +46,7 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
         .map_or_else(|| value.to_string(), str::to_owned);
     let count = counted(value.trim()).ok_or_else(|| format!("{value} is no count"))?;
     let scopes = [
-        "socket", "die", "cluster", "core", "node", "cpu", "thread", "cgroup",
+        "socket", "die", "cluster", "cache", "core", "node", "cpu", "thread", "cgroup",
     ];
     let known = scopes.iter().filter_map(|key| {
         let scope = text(key)?;

@@ -18,12 +18,18 @@ pub(super) fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
     let sum = |values: &[(usize, f64)]| values.iter().map(|(_, value)| value).sum::<f64>();
     let sums: Vec<f64> = values.iter().map(|values| sum(values)).collect();
     let is_counter = |at: usize| run.metrics[all[at].metric].is_counter;
+    // Of a single value, or of a constant, any other may be the rate.
+    let differs = |rate: usize| {
+        let mut pairs = values[rate].windows(2);
+        pairs.any(|pair| (pair[0].1 - pair[1].1).abs() > SAME * pair[0].1.abs())
+    };
     let is_same = |own: usize, rate: usize| {
         let factor = sums[own] / sums[rate];
         let same = |((window, own), (other, rate)): (&(usize, f64), &(usize, f64))| {
             window == other && (own - rate * factor).abs() <= SAME * own.abs()
         };
-        factor > 0.0
+        differs(rate)
+            && factor > 0.0
             && factor.is_finite()
             && values[own].len() == values[rate].len()
             && values[own].iter().zip(&values[rate]).all(same)

@@ -45,6 +45,13 @@ impl LineSubject {
         rest.contains(&self.get("kind").unwrap_or_default())
     }
 
+    /// Whether a share of this subject is of no row: without it, shares would not add up to what
+    /// was measured.
+    pub(super) fn is_undivided(&self) -> bool {
+        let others = ["io", "unattributed", "unknown"];
+        self.is_rest() || others.contains(&self.get("kind").unwrap_or_default())
+    }
+
     /// The value of a label, if the subject has it.
     #[must_use]
     pub fn get(&self, label: &str) -> Option<&str> {

@@ -78,7 +78,7 @@ impl Run {
         let stays: Vec<bool> = (self.subjects.iter().enumerate())
             .map(|(at, subject)| match subject.part {
                 "row" => subject.is_rest() || remaining.contains(&at),
-                "share" => subject.is_rest() || names.contains(&name(subject)),
+                "share" => subject.is_undivided() || names.contains(&name(subject)),
                 _ => true,
             })
             .collect();

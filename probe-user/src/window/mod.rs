@@ -65,6 +65,8 @@ pub struct Window {
     /// Unix time at which that clock was 0, by the wall clock at that snapshot: the wall clock may
     /// have been set since.
     pub boot_time: Duration,
+    /// The same by the wall clock at the later snapshot.
+    pub boot_time_at_end: Duration,
     /// `CLOCK_MONOTONIC` at the earlier snapshot.
     pub start: Duration,
     /// Time between the snapshots.
@@ -109,6 +111,7 @@ impl Window {
         Self {
             began: earlier.at,
             boot_time: earlier.boot_time,
+            boot_time_at_end: later.boot_time,
             start: earlier.at,
             length: later.at.saturating_sub(earlier.at),
             usage,

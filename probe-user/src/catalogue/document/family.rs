@@ -94,7 +94,7 @@ fn events(out: &mut String, pmu: &PmuSpec) {
         .filter_map(|(name, event)| Some((name, event.text.as_ref()?)))
         .peekable();
     if texts.peek().is_some() {
-        line(out, "No metric needs:\n");
+        line(out, "Meaning of some:\n");
         for (name, text) in texts {
             line(out, &format!("- `{name}`: {text}"));
         }

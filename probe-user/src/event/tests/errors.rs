@@ -262,18 +262,19 @@ fn errors_of_modifiers() {
             (
                 "cycles:pp",
                 "the modifier `p` of `cycles:pp` asks for precise samples, and only sampled events \
-                 have them (--sample); the modifiers are u (user), k (kernel) and h (hypervisor)",
+                 have them (--sample); the modifiers are u (user), k (kernel), h (hypervisor) and, \
+                 for --sample, p (precise)",
             ),
             (
                 "cycles:x",
                 "the modifier `x` of `cycles:x` is not known; the modifiers are u (user), k \
-                 (kernel) and h (hypervisor)",
+                 (kernel), h (hypervisor) and, for --sample, p (precise)",
             ),
             (
                 "{cycles,cs}:D",
                 "the modifier `D` of `{cycles,cs}:D` changes how the kernel schedules a group, \
-                 and pmuscope does that itself; the modifiers are u (user), k (kernel) and h \
-                 (hypervisor)",
+                 and pmuscope does that itself; the modifiers are u (user), k (kernel), h \
+                 (hypervisor) and, for --sample, p (precise)",
             ),
             (
                 "uncore_imc_0/clockticks/u",

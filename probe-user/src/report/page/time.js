@@ -59,7 +59,8 @@ async function drawBandwidth() {
   const traces = [overTime({ ...measured, about: place }, scale, { line })];
   const shares = metricAt(`${name}_apportioned`);
   if (shares >= 0) {
-    const here = (line) => line.part === "share" && `${line.of} `.startsWith(`${place.label} `);
+    // The label of a device is behind that of its socket.
+    const here = (line) => line.part === "share" && ` ${line.of} `.includes(` ${place.label} `);
     for (const share of (await chosen(shares, here)).lines) {
       traces.push(overTime(share, scale, { stackgroup: "shares", line: { width: 0.5 } }));
     }
