@@ -1,6 +1,6 @@
 //! Lines: the values of one subject and metric over the windows of a recording.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, iter::repeat_n, ops::Range};
 
 use crate::derive::{
     Attributes, Estimate, LabelReach, MetricInfo, MetricKind, Reason, Report, ReportSection,
@@ -129,7 +129,7 @@ pub struct RunLine {
     /// lifetime.
     pub first: usize,
     /// Values by window, from `first` to the last one, as in a live run; NaN without a value.
-    /// Counters and rates are 0 while the owner did not run.
+    /// Counters, rates and shares are 0 while the owner did not run.
     pub values: Vec<f64>,
     /// 95% intervals of these values, NaN without one. May be shorter than `values`.
     pub intervals: Vec<(f64, f64)>,
@@ -184,6 +184,27 @@ impl RunLine {
         if let Some(interval) = estimate.and_then(Estimate::interval) {
             self.intervals.resize(before, NO_INTERVAL);
             self.intervals.push(interval);
+        }
+    }
+
+    /// Sets the value to 0 in these windows, the earliest first, where it has none.
+    pub(super) fn fill(&mut self, windows: impl Iterator<Item = usize>) {
+        for window in windows {
+            if window < self.first {
+                let before = self.first - window;
+                self.values.splice(0..0, repeat_n(f64::NAN, before));
+                if !self.intervals.is_empty() {
+                    self.intervals.splice(0..0, repeat_n(NO_INTERVAL, before));
+                }
+                self.first = window;
+            }
+            let at = window - self.first;
+            if at >= self.values.len() {
+                self.values.resize(at + 1, f64::NAN);
+            }
+            if self.values[at].is_nan() {
+                self.values[at] = 0.0;
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod compare;
 mod compared_text;
 mod counted_twice;
 mod findings;
+mod idle;
 mod line;
 mod naming;
 mod page;
@@ -123,6 +124,7 @@ struct RunIndex {
     shown_names: HashSet<(usize, usize, String)>,
     /// Names of metrics that are 0 for an owner that did not run.
     by_time: HashSet<String>,
+    idle: idle::IdleWindows,
     waits: waits::WaitLines,
     names: naming::RunNames,
     findings: findings::WindowFindings,
@@ -184,6 +186,7 @@ impl Run {
         let Some(last) = last else {
             return Err(ReadError::Empty(file.to_owned()));
         };
+        run.fill_idle_windows(&index);
         run.add_final(&index, &last);
         run.name_subjects(&index, &last);
         run.drop_excess_rows();
@@ -212,6 +215,7 @@ impl Run {
         let window = self.windows.len();
         self.windows
             .push((seconds(report.start), seconds(report.end)));
+        index.idle.add_subjects(report, window);
         for group in report.groups() {
             if matches!(
                 group.section,
@@ -225,6 +229,10 @@ impl Run {
                     continue;
                 };
                 self.lines[at].push(window, index.value(report, series));
+                if group.section == ReportSection::Shares {
+                    let (line, idle) = ((at, &self.lines[at]), &mut index.idle);
+                    idle.add_share(line, report.attributes(series), &series.value, window);
+                }
             }
         }
         self.add_waits(index, report);

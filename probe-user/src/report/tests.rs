@@ -1,7 +1,13 @@
 use std::time::Duration;
 
 use super::*;
-use crate::derive::{Attributes, MetricInfo};
+use crate::{
+    derive::{Attributes, MetricInfo, ValueMethod},
+    join::{
+        Entity,
+        share::{Method, NoShare},
+    },
+};
 
 /// A metric with this name and unit.
 pub(super) fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
@@ -14,18 +20,36 @@ pub(super) fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
     }
 }
 
+/// An empty report of the second that begins then.
+fn report(start: u64) -> Report {
+    Report {
+        attributes: vec![Attributes::default()],
+        start: Duration::from_secs(start),
+        end: Duration::from_secs(start + 1),
+        ..Report::default()
+    }
+}
+
+fn container(letter: &str) -> Subject {
+    Subject::Entity(Entity::Container {
+        id: letter.repeat(64).into(),
+        pod: None,
+    })
+}
+
+/// The first window of a line, and its values from there on; None where there is none.
+fn values(line: &RunLine) -> (usize, Vec<Option<f64>>) {
+    let known = |value: &f64| Some(*value).filter(|it| !it.is_nan());
+    (line.first, line.values.iter().map(known).collect())
+}
+
 /// An event that is counted in two groups has different values there.
 #[test]
 fn an_event_of_two_groups_has_two_lines() {
     let mut run = Run::default();
     let mut index = RunIndex::default();
     for window in 0..2 {
-        let mut report = Report {
-            attributes: vec![Attributes::default()],
-            start: Duration::from_secs(window),
-            end: Duration::from_secs(window + 1),
-            ..Report::default()
-        };
+        let mut report = report(window);
         let subject = report.subject(Subject::Machine);
         let metric = report.add_metric(MetricInfo::gauge("cycles", "", ""));
         for group in [3, 7] {
@@ -42,4 +66,86 @@ fn an_event_of_two_groups_has_two_lines() {
         .map(|line| (line.qualifier.as_str(), &line.values[..]))
         .collect();
     assert_eq!(lines, [("", &[3.0; 2][..]), ("group 7", &[7.0; 2])]);
+}
+
+/// The share of a container that sleeps is 0, also before its first access. It stays unknown where
+/// it is not known, where nothing was divided, and where there is no container.
+#[test]
+fn an_idle_row_has_a_share_of_0() {
+    enum Row {
+        Absent,
+        Idle,
+        Share(f64),
+        Unknown,
+        NotDivided,
+    }
+    let rows = [
+        Row::Absent,
+        Row::Idle,
+        Row::Share(20.0),
+        Row::Idle,
+        Row::Unknown,
+        Row::NotDivided,
+        Row::Absent,
+        Row::Share(10.0),
+        Row::Idle,
+        Row::Absent,
+    ];
+    let (mut run, mut index) = (Run::default(), RunIndex::default());
+    for (window, row) in (0..).zip(rows) {
+        let mut report = report(window);
+        if !matches!(row, Row::Absent) {
+            report.subject(container("a"));
+        }
+        let metric = report.add_metric(MetricInfo::gauge("read_apportioned", "", "GB/s"));
+        let methods = [
+            ValueMethod::Apportioned(Method::Spe),
+            ValueMethod::default(),
+        ];
+        let [known, unknown] = methods.map(|method| {
+            report.add_attributes(Attributes {
+                socket: Some(0),
+                method,
+                ..Attributes::default()
+            })
+        });
+        let share = |value| Ok(Value::Gauge(Estimate::exact(value)));
+        let no_share = |reason| Err(Reason::NoShare(reason));
+        let mut add = |owner, attributes, value| {
+            let subject = report.subject(owner);
+            report.push([subject, metric, attributes], value, None);
+        };
+        match row {
+            Row::Share(value) => add(container("a"), known, share(value)),
+            Row::Unknown => add(container("a"), unknown, no_share(NoShare::OwnerUnseen)),
+            Row::NotDivided => add(Subject::Unknown, unknown, no_share(NoShare::NotMeasured)),
+            Row::Absent | Row::Idle => {}
+        }
+        if !matches!(row, Row::NotDivided) {
+            add(Subject::Unattributed, known, share(1.0));
+        }
+        run.add_window(&mut index, &report);
+    }
+    run.fill_idle_windows(&index);
+    let subject = index.subjects[&(ReportSection::Shares, container("a"))];
+    let mut lines = run.lines.iter();
+    let by_method =
+        |line: &&RunLine| line.subject == subject && line.qualifier == "socket 0 by spe";
+    let (zero, unknown) = (Some(0.0), None);
+    assert_eq!(
+        values(lines.find(by_method).unwrap()),
+        (
+            1,
+            vec![
+                zero,
+                Some(20.0),
+                zero,
+                unknown,
+                unknown,
+                unknown,
+                Some(10.0),
+                zero
+            ]
+        )
+    );
 }

@@ -39,6 +39,24 @@ fn a_line_takes_memory_for_the_windows_of_its_owner() {
     );
 }
 
+/// Windows are filled before the first value, between values and after the last one. No value moves
+/// to another window.
+#[test]
+fn only_windows_without_a_value_are_filled() {
+    let mut line = RunLine::new(0, 0, String::new(), 3);
+    line.push(3, Ok(&gauge(3.0, Spread::Sampled(2.0, 5.0))));
+    line.push(5, Ok(&gauge(7.0, Spread::Unknown)));
+    line.fill([1, 3, 4, 7].into_iter());
+    assert_eq!(line.windows(), 1..8);
+    assert_eq!(
+        [1, 3, 4, 5, 7].map(|at| line.value(at)),
+        [0.0, 3.0, 0.0, 7.0, 0.0]
+    );
+    assert!([0, 2, 6, 8].iter().all(|at| line.value(*at).is_nan()));
+    assert_eq!(line.interval(3), (2.0, 5.0));
+    assert!([1, 4, 7].iter().all(|at| line.interval(*at).0.is_nan()));
+}
+
 /// Clocks count nanoseconds, and show how many CPUs or threads they counted.
 #[test]
 fn clocks_are_in_cpus_and_threads() {

@@ -1,0 +1,107 @@
+//! Windows that have a row without a series: it had no part in what was measured there. Its value
+//! is 0, so that means over time include them.
+
+use std::{collections::HashMap, ops::Range};
+
+use super::{Run, RunIndex, RunLine};
+use crate::{
+    derive::{Attributes, Reason, Report, Subject, Value, ValueMethod},
+    join::share::Method,
+};
+
+/// Indices of windows, as ranges in their order.
+#[derive(Default)]
+struct WindowSet(Vec<Range<usize>>);
+
+impl WindowSet {
+    /// Adds a window that is not before the last one.
+    fn add(&mut self, window: usize) {
+        match self.0.last_mut() {
+            Some(last) if last.end >= window => last.end = window + 1,
+            _ => self.0.push(window..window + 1),
+        }
+    }
+
+    fn contains(&self, window: usize) -> bool {
+        let at = self.0.partition_point(|range| range.end <= window);
+        self.0.get(at).is_some_and(|range| range.start <= window)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().cloned().flatten()
+    }
+}
+
+/// What is divided: the index of a metric, with the socket and the device.
+type Divided = (usize, Option<u32>, Option<String>);
+
+/// What windows have and measured, while a run is built.
+#[derive(Default)]
+pub(super) struct IdleWindows {
+    /// The windows that have a subject.
+    present: HashMap<Subject, WindowSet>,
+    /// The windows in which a metric was divided by a method.
+    divided: HashMap<(Divided, Method), WindowSet>,
+    /// The windows in which a subject's share was not known.
+    unknown: HashMap<(usize, Divided), WindowSet>,
+    /// The lines of shares, by their indices.
+    shares: HashMap<usize, (Divided, Method)>,
+}
+
+impl IdleWindows {
+    /// Adds the subjects of a window. An idle row may have no series, but is a subject.
+    pub(super) fn add_subjects(&mut self, report: &Report, window: usize) {
+        for subject in &report.subjects {
+            let windows = self.present.entry(subject.clone()).or_default();
+            windows.add(window);
+        }
+    }
+
+    /// Adds a share in a window. `at` is the index of its line.
+    pub(super) fn add_share(
+        &mut self,
+        (at, line): (usize, &RunLine),
+        attributes: &Attributes,
+        value: &Result<Value, Reason>,
+        window: usize,
+    ) {
+        let divided = (line.metric, attributes.socket, attributes.device.clone());
+        match (&attributes.method, value) {
+            // It has no method, and so a line of its own.
+            (_, Err(_)) => {
+                let windows = self.unknown.entry((line.subject, divided)).or_default();
+                windows.add(window);
+            }
+            (ValueMethod::Apportioned(by), Ok(_)) => {
+                let share = (divided, by.clone());
+                self.divided.entry(share.clone()).or_default().add(window);
+                self.shares.insert(at, share);
+            }
+            // What resctrl counted is no share.
+            (_, Ok(_)) => {}
+        }
+    }
+}
+
+impl Run {
+    /// Sets values to 0 in the windows that have the row and measured what it has no series of.
+    pub(super) fn fill_idle_windows(&mut self, index: &RunIndex) {
+        let idle = &index.idle;
+        let subjects = index.subjects.iter();
+        let subjects: HashMap<usize, &Subject> =
+            subjects.map(|((_, subject), at)| (*at, subject)).collect();
+        let present = |subject: usize| {
+            let windows = idle.present.get(subjects[&subject]).into_iter();
+            windows.flat_map(WindowSet::iter)
+        };
+        for (at, share) in &idle.shares {
+            let line = &mut self.lines[*at];
+            let divided = &idle.divided[share];
+            let unknown = idle.unknown.get(&(line.subject, share.0.clone()));
+            let got_nothing = |window: &usize| {
+                divided.contains(*window) && unknown.is_none_or(|it| !it.contains(*window))
+            };
+            line.fill(present(line.subject).filter(got_nothing));
+        }
+    }
+}
