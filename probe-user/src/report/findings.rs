@@ -115,7 +115,8 @@ impl Run {
         let seconds: f64 = self.windows.iter().map(|(start, end)| end - start).sum();
         let mut by_subject: HashMap<usize, Waits> = HashMap::new();
         for ((waiting, behind), line) in index.waits.lines() {
-            let nanos: f64 = self.lines[line].values.iter().sum();
+            let values = self.lines[line].values.iter();
+            let nanos: f64 = values.filter(|value| !value.is_nan()).sum();
             let waits = by_subject.entry(waiting).or_default();
             waits.nanos += nanos;
             let Some(Ran::Subject(other)) = behind else {

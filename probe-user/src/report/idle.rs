@@ -5,17 +5,17 @@ use std::{collections::HashMap, ops::Range};
 
 use super::{Run, RunIndex, RunLine};
 use crate::{
-    derive::{Attributes, Reason, Report, Subject, Value, ValueMethod},
+    derive::{self, Attributes, Reason, Report, Subject, Value, ValueMethod},
     join::share::Method,
 };
 
 /// Indices of windows, as ranges in their order.
 #[derive(Default)]
-struct WindowSet(Vec<Range<usize>>);
+pub(super) struct WindowSet(Vec<Range<usize>>);
 
 impl WindowSet {
     /// Adds a window that is not before the last one.
-    fn add(&mut self, window: usize) {
+    pub(super) fn add(&mut self, window: usize) {
         match self.0.last_mut() {
             Some(last) if last.end >= window => last.end = window + 1,
             _ => self.0.push(window..window + 1),
@@ -46,11 +46,18 @@ pub(super) struct IdleWindows {
     unknown: HashMap<(usize, Divided), WindowSet>,
     /// The lines of shares, by their indices.
     shares: HashMap<usize, (Divided, Method)>,
+    /// The windows in which memory accesses were sampled.
+    sampled: WindowSet,
+    /// Indices of the lines of numbers of sampled accesses.
+    accesses: Vec<usize>,
 }
 
 impl IdleWindows {
-    /// Adds the subjects of a window. An idle row may have no series, but is a subject.
-    pub(super) fn add_subjects(&mut self, report: &Report, window: usize) {
+    /// Adds a window with its subjects. An idle row may have no series, but is a subject.
+    pub(super) fn add_window(&mut self, report: &Report, window: usize) {
+        if report.metrics.iter().any(|it| it.name == derive::ACCESSES) {
+            self.sampled.add(window);
+        }
         for subject in &report.subjects {
             let windows = self.present.entry(subject.clone()).or_default();
             windows.add(window);
@@ -81,6 +88,19 @@ impl IdleWindows {
             (_, Ok(_)) => {}
         }
     }
+
+    /// Adds a value of sampled accesses in a window. `at` is the index of its line, which a row has
+    /// from its first such sample on.
+    pub(super) fn add_accesses(
+        &mut self,
+        (at, line): (usize, &RunLine),
+        value: &Result<Value, Reason>,
+        window: usize,
+    ) {
+        if line.first == window && matches!(value, Ok(Value::Counter(_))) {
+            self.accesses.push(at);
+        }
+    }
 }
 
 impl Run {
@@ -102,6 +122,17 @@ impl Run {
                 divided.contains(*window) && unknown.is_none_or(|it| !it.contains(*window))
             };
             line.fill(present(line.subject).filter(got_nothing));
+        }
+        for at in &idle.accesses {
+            let line = &mut self.lines[*at];
+            let first = line.first;
+            let before = present(line.subject).take_while(|window| *window < first);
+            line.fill(before.filter(|window| idle.sampled.contains(*window)));
+        }
+        let counted = &index.waits.windows;
+        for ((waiting, _), at) in index.waits.lines() {
+            let windows = present(waiting).filter(|window| counted.contains(*window));
+            self.lines[at].fill(windows);
         }
     }
 }

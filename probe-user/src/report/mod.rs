@@ -215,7 +215,7 @@ impl Run {
         let window = self.windows.len();
         self.windows
             .push((seconds(report.start), seconds(report.end)));
-        index.idle.add_subjects(report, window);
+        index.idle.add_window(report, window);
         for group in report.groups() {
             if matches!(
                 group.section,
@@ -229,9 +229,12 @@ impl Run {
                     continue;
                 };
                 self.lines[at].push(window, index.value(report, series));
+                let (line, idle) = ((at, &self.lines[at]), &mut index.idle);
+                let attributes = report.attributes(series);
                 if group.section == ReportSection::Shares {
-                    let (line, idle) = ((at, &self.lines[at]), &mut index.idle);
-                    idle.add_share(line, report.attributes(series), &series.value, window);
+                    idle.add_share(line, attributes, &series.value, window);
+                } else if attributes.operation.is_some() {
+                    idle.add_accesses(line, &series.value, window);
                 }
             }
         }

@@ -1,8 +1,10 @@
 use std::time::Duration;
 
+use probe_common::spe::Class;
+
 use super::*;
 use crate::{
-    derive::{Attributes, MetricInfo, ValueMethod},
+    derive::{Attributes, CounterValue, MetricInfo, ReportTable, TableCell, ValueMethod},
     join::{
         Entity,
         share::{Method, NoShare},
@@ -35,6 +37,14 @@ fn container(letter: &str) -> Subject {
         id: letter.repeat(64).into(),
         pod: None,
     })
+}
+
+/// A counter with this name and unit.
+fn counter(name: &str, unit: &str) -> MetricInfo {
+    MetricInfo {
+        kind: MetricKind::Counter,
+        ..MetricInfo::gauge(name, "", unit)
+    }
 }
 
 /// The first window of a line, and its values from there on; None where there is none.
@@ -148,4 +158,88 @@ fn an_idle_row_has_a_share_of_0() {
             ]
         )
     );
+}
+
+/// A pair that waits late waited for 0 s before, in all windows that have the row and count waits.
+#[test]
+fn a_pair_without_a_wait_waits_for_0_s() {
+    // Whether there is a container, and how long it waits; None if waits are not counted.
+    let windows = [
+        (false, Some(0)),
+        (true, Some(0)),
+        (true, None),
+        (true, Some(5)),
+        (true, None),
+        (true, Some(0)),
+        (false, Some(0)),
+    ];
+    let (mut run, mut index) = (Run::default(), RunIndex::default());
+    for (window, (is_present, nanos)) in (0..).zip(windows) {
+        let mut report = report(window);
+        if is_present {
+            report.subject(container("a"));
+        }
+        report.add_metric(counter("cpu_wait_behind", "ns"));
+        let row = |nanos| {
+            vec![
+                TableCell::Owner(container("a")),
+                TableCell::Owner(container("b")),
+                TableCell::Count(nanos),
+            ]
+        };
+        report.tables.extend(nanos.map(|nanos| ReportTable {
+            name: "waits",
+            columns: vec!["owner", "behind", "cpu_wait_ns"],
+            rows: (nanos > 0).then(|| row(nanos)).into_iter().collect(),
+            small_rows: Default::default(),
+            counts: Vec::new(),
+        }));
+        run.add_window(&mut index, &report);
+    }
+    run.fill_idle_windows(&index);
+    let lines: Vec<_> = run.lines.iter().map(values).collect();
+    let (zero, unknown) = (Some(0.0), None);
+    assert_eq!(lines, [(1, vec![zero, unknown, Some(5.0), unknown, zero])]);
+}
+
+/// A row without a sample so far had no access, in all windows that have the row and sample
+/// accesses.
+#[test]
+fn accesses_are_0_before_their_first_sample() {
+    // Whether there is a container, whether accesses are sampled, and their number.
+    let windows = [
+        (false, true, None),
+        (true, true, None),
+        (true, false, None),
+        (true, true, Some(7.0)),
+        (true, true, Some(0.0)),
+    ];
+    let (mut run, mut index) = (Run::default(), RunIndex::default());
+    for (window, (is_present, is_sampled, accesses)) in (0..).zip(windows) {
+        let mut report = report(window);
+        if is_sampled {
+            report.add_metric(counter("memory_accesses", ""));
+        }
+        if is_present {
+            let subject = report.subject(container("a"));
+            let attributes = report.add_attributes(Attributes {
+                operation: Some(Class::Load),
+                ..Attributes::default()
+            });
+            if let Some(accesses) = accesses {
+                let value = Value::Counter(CounterValue {
+                    start: report.start,
+                    raw: 0,
+                    estimate: Estimate::exact(accesses),
+                    time: None,
+                });
+                report.push([subject, 0, attributes], Ok(value), None);
+            }
+        }
+        run.add_window(&mut index, &report);
+    }
+    run.fill_idle_windows(&index);
+    let lines: Vec<_> = run.lines.iter().map(values).collect();
+    let zero = Some(0.0);
+    assert_eq!(lines, [(1, vec![zero, None, Some(7.0), zero])]);
 }

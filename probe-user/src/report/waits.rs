@@ -1,8 +1,8 @@
 //! Lines of CPU waits: one for each pair of an owner that waited and one that ran.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, iter::once};
 
-use super::{LineMetric, Run, RunIndex, RunLine};
+use super::{LineMetric, Run, RunIndex, RunLine, idle::WindowSet};
 use crate::{
     derive::{Report, ReportSection, Subject, TableCell},
     window::float,
@@ -26,6 +26,8 @@ pub(super) enum Ran {
 pub(super) struct WaitLines {
     /// By the subject that waited, and what ran; None: all others.
     lines: HashMap<(usize, Option<Ran>), usize>,
+    /// The windows in which waits were counted: a pair without a wait waited for 0 s there.
+    pub(super) windows: WindowSet,
 }
 
 impl WaitLines {
@@ -47,6 +49,7 @@ impl Run {
             return;
         };
         let window = self.windows.len() - 1;
+        index.waits.windows.add(window);
         for (waiting, behind, nanos) in waits {
             let subject = self.subject_index(index, report, ReportSection::Rows, waiting);
             let behind = match behind {
@@ -80,13 +83,9 @@ impl Run {
                 run_lines.len() - 1
             });
             let line = &mut self.lines[at];
-            // 0 in windows without a wait of this pair.
-            line.values.resize(window + 1 - line.first, 0.0);
+            // Several pairs may share a line.
+            line.fill(once(window));
             line.values[window - line.first] += float(nanos);
-        }
-        for at in index.waits.lines.values() {
-            let line = &mut self.lines[*at];
-            line.values.resize(window + 1 - line.first, 0.0);
         }
     }
 }
