@@ -48,8 +48,8 @@ pub use self::{
 use crate::{
     catalogue::MemoryTraffic,
     derive::{
-        Estimate, MetricKind, Reason, Report, ReportSection, Series, Spread, Subject, Value,
-        memory_shares,
+        Estimate, Histogram, MetricKind, Reason, Report, ReportSection, Series, Spread, Subject,
+        Value, memory_shares,
     },
     formula::NoValue,
     recording::{ReadError, Replay},
@@ -74,7 +74,7 @@ pub struct Run {
     pub metrics: Vec<LineMetric>,
     /// The values.
     pub lines: Vec<RunLine>,
-    /// Distributions over the whole recording.
+    /// Distributions over the whole recording; of a row that ended, until then.
     pub histograms: Vec<Distribution>,
     /// Findings about the recording: label of the subject, and a sentence.
     pub findings: Vec<(String, String)>,
@@ -120,6 +120,8 @@ struct RunIndex {
     metrics: HashMap<(String, String), usize>,
     /// By subject, metric, distinguishing text, and counter group.
     lines: HashMap<(usize, usize, String, Option<u32>), usize>,
+    /// By subject, metric, and distinguishing text.
+    histograms: HashMap<(usize, usize, String), usize>,
     /// What is shown of each line: subject, metric, and qualifier.
     shown_names: HashSet<(usize, usize, String)>,
     /// Names of metrics that are 0 for an owner that did not run.
@@ -187,7 +189,7 @@ impl Run {
             return Err(ReadError::Empty(file.to_owned()));
         };
         run.fill_idle_windows(&index);
-        run.add_final(&index, &last);
+        run.add_missing(&last);
         run.name_subjects(&index, &last);
         run.drop_excess_rows();
         Ok(run)
@@ -224,6 +226,11 @@ impl Run {
                 continue;
             }
             for series in group.series {
+                if let Ok(Value::Histogram(histogram)) = &series.value {
+                    let of = (group.section, group.subject);
+                    self.add_histogram(index, report, of, series, histogram);
+                    continue;
+                }
                 let Some(at) = self.line_of(index, report, group.section, group.subject, series)
                 else {
                     continue;
@@ -312,39 +319,41 @@ impl Run {
         })
     }
 
-    /// Adds distributions and missing metrics at the end.
-    fn add_final(&mut self, index: &RunIndex, last: &Report) {
-        for group in last.groups() {
-            for series in group.series {
-                let metric = last.metric(series);
-                match &series.value {
-                    Ok(Value::Histogram(histogram)) => {
-                        let Some(subject) = index
-                            .subjects
-                            .get(&(group.section, group.subject.clone()))
-                            .copied()
-                        else {
-                            continue;
-                        };
-                        let key = (metric.name.clone(), metric.unit.clone());
-                        let at = index.metrics.get(&key).copied().unwrap_or_else(|| {
-                            self.metrics.push(LineMetric::new(last, metric));
-                            self.metrics.len() - 1
-                        });
-                        self.histograms.push(Distribution {
-                            subject,
-                            metric: at,
-                            qualifier: line::distinguishing_text(last.attributes(series)),
-                            bounds: histogram.bounds.clone(),
-                            counts: histogram.counts.clone(),
-                        });
-                    }
-                    Err(reason) if group.section == ReportSection::Missing => {
-                        let missing = (metric.name.clone(), reason.to_string());
-                        self.missing.push(missing);
-                    }
-                    _ => {}
-                }
+    /// Sets a distribution, which counts since the session began. So the last one is the whole one,
+    /// and a row that ends keeps its own.
+    fn add_histogram(
+        &mut self,
+        index: &mut RunIndex,
+        report: &Report,
+        (part, subject): (ReportSection, &Subject),
+        series: &Series,
+        histogram: &Histogram,
+    ) {
+        let subject = self.subject_index(index, report, part, subject);
+        let metric = self.metric_index(index, report, series);
+        let qualifier = line::distinguishing_text(report.attributes(series));
+        let key = (subject, metric, qualifier.clone());
+        let at = *index.histograms.entry(key).or_insert_with(|| {
+            self.histograms.push(Distribution {
+                subject,
+                metric,
+                qualifier,
+                bounds: histogram.bounds.clone(),
+                counts: Vec::new(),
+            });
+            self.histograms.len() - 1
+        });
+        self.histograms[at].counts.clone_from(&histogram.counts);
+    }
+
+    /// Adds the metrics that cannot be counted, with their reasons.
+    fn add_missing(&mut self, last: &Report) {
+        let groups = last.groups();
+        let missing = groups.filter(|group| group.section == ReportSection::Missing);
+        for series in missing.flat_map(|group| group.series) {
+            if let Err(reason) = &series.value {
+                let name = last.metric(series).name.clone();
+                self.missing.push((name, reason.to_string()));
             }
         }
     }

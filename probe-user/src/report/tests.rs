@@ -243,3 +243,41 @@ fn accesses_are_0_before_their_first_sample() {
     let zero = Some(0.0);
     assert_eq!(lines, [(1, vec![zero, None, Some(7.0), zero])]);
 }
+
+/// A row keeps its distribution after its end, and one that goes on has the last one.
+#[test]
+fn a_row_that_ends_keeps_its_distribution() {
+    let (mut run, mut index) = (Run::default(), RunIndex::default());
+    let windows = [
+        vec![("a", [1, 0]), ("b", [2, 1])],
+        vec![("a", [1, 0]), ("b", [2, 3])],
+        vec![("b", [4, 3])],
+    ];
+    for (window, rows) in (0..).zip(windows) {
+        let mut report = report(window);
+        let metric = report.add_metric(MetricInfo {
+            kind: MetricKind::Histogram,
+            ..MetricInfo::gauge("cpu_wait_duration", "", "s")
+        });
+        for (letter, counts) in rows {
+            let subject = report.subject(container(letter));
+            let value = Value::Histogram(Box::new(Histogram {
+                start: Duration::ZERO,
+                bounds: vec![1.0],
+                counts: counts.to_vec(),
+                sum: 0.0,
+                powers: None,
+            }));
+            report.push([subject, metric, 0], Ok(value), None);
+        }
+        run.add_window(&mut index, &report);
+    }
+    let subject = |letter| index.subjects[&(ReportSection::Rows, container(letter))];
+    let found: Vec<_> = { run.histograms.iter() }
+        .map(|it| (it.subject, it.counts.as_slice()))
+        .collect();
+    let expected: [(usize, &[u64]); 2] = [(subject("a"), &[1, 0]), (subject("b"), &[4, 3])];
+    assert_eq!(found, expected);
+    assert_eq!(run.histograms[0].bounds, [1.0]);
+    assert_eq!(run.metrics.len(), 1);
+}
