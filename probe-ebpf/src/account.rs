@@ -37,6 +37,10 @@ pub(crate) const BACK_OFF: u64 = 10_000_000;
 #[map]
 static OVERFLOW: PerCpuArray<UsageRow> = PerCpuArray::with_max_entries(GROUPS as u32, 0);
 
+/// Nanoseconds by which the program at a switch between two tasks is later than the switch at most,
+/// also in an emulated guest. A time stamp that is older is not that of the switch.
+const LONGEST_DELAY: u64 = 100_000;
+
 /// An unknown time or delay.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -60,28 +64,35 @@ pub(crate) enum Moment {
 /// look-ups that follow are not charged to the outgoing task.
 ///
 /// Programs run later than the scheduler's time stamp of the switch: by tens of microseconds when
-/// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp, but not
-/// between two tasks: a kernel that is not preemptible takes the time stamp at the wake-up that led
-/// to the switch, and the outgoing task runs on until its system call ends. In
-/// [`Moment::SwitchIn`], which is later, nothing tells this from the program's own delay.
+/// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp, but not by
+/// more than [`LONGEST_DELAY`] between two tasks: a kernel that is not preemptible takes the time
+/// stamp at the wake-up that led to the switch, and the outgoing task runs on until its system call
+/// ends. In [`Moment::SwitchIn`], which is later, nothing tells this from the program's own delay.
 #[inline(always)]
 pub(crate) fn read(state: &mut CpuState, moment: Moment) {
     // The verifier drops the look-up where no clock is counted.
-    let (switched_at, is_set_back) = match moment {
+    let (switched_at, longest) = match moment {
         Moment::SwitchOut {
             prev,
             between_tasks,
-        } if CLOCKS.load() != 0 => (prev.switched_out_at(), !between_tasks),
-        Moment::SwitchIn(task) if CLOCKS.load() != 0 => (task.switched_in_at(state.read), true),
-        _ => (None, true),
+        } if CLOCKS.load() != 0 => {
+            let longest = if between_tasks {
+                LONGEST_DELAY
+            } else {
+                UNKNOWN
+            };
+            (prev.switched_out_at(), longest)
+        }
+        Moment::SwitchIn(task) if CLOCKS.load() != 0 => (task.switched_in_at(state.read), UNKNOWN),
+        _ => (None, UNKNOWN),
     };
-    read_all(state, switched_at.unwrap_or(UNKNOWN), is_set_back);
+    read_all(state, switched_at.unwrap_or(UNKNOWN), longest);
 }
 
 /// Not inlined, and a loop: with a copy for each slot and caller, the kernel took longer to load
 /// the programs than everything else at the start of a session.
 #[inline(never)]
-fn read_all(state: &mut CpuState, switched_at: u64, is_set_back: bool) {
+fn read_all(state: &mut CpuState, switched_at: u64, longest_delay: u64) {
     let mut group = 0;
     let mut first = true;
     // Not an Option: before 6.3 the verifier refuses to read the unset half of a spilled None.
@@ -100,7 +111,7 @@ fn read_all(state: &mut CpuState, switched_at: u64, is_set_back: bool) {
             {
                 if delay == UNKNOWN {
                     delay = hook_delay(state, counter, switched_at);
-                    if !is_set_back {
+                    if delay > longest_delay {
                         delay = 0;
                     }
                 }

@@ -67,7 +67,7 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, started: u64) {
             slice::count_move(state, prev, prev.cgroup_set());
             slice::open_with_set(state, next, next.cgroup_set(), next_owner);
             if waits::is_on() {
-                waits::call_count_arrival(state, next, prev.run_queue());
+                waits::count_seen_arrival(state, next, prev.run_queue());
             }
             slice::finish_run(started, &mut state.counts.same);
             return;

@@ -216,12 +216,6 @@ struct Arrival {
     is_seen: bool,
 }
 
-/// [`count_arrival`] for switches that are rare.
-#[inline(never)]
-pub(crate) fn call_count_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
-    count_arrival(state, task, queue);
-}
-
 /// Counts the wait of a task that a switch brings in. Call after its slice was opened.
 ///
 /// No entry is of the idle task, which waits for nothing: callers leave it out to save time.
@@ -250,9 +244,9 @@ pub(crate) fn count_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
     }
 }
 
-/// [`count_arrival`] for any wait.
+/// [`count_arrival`] for waits and switches that are rare.
 #[inline(never)]
-fn count_seen_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
+pub(crate) fn count_seen_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
     let info = task.sched_info();
     let queued = info.last_queued();
     let arrival = Arrival {
