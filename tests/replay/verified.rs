@@ -22,7 +22,8 @@ fn verify(file: &Path) -> Output {
     command.arg(file).output().unwrap()
 }
 
-/// The sums of the shares in reads and in writes, by name of the container and window.
+/// The sums of the shares in reads and in writes, by name of the container and window: 0 where it
+/// did not run.
 fn shares(file: &Path) -> BTreeMap<String, Vec<f64>> {
     let mut command = pmuscope();
     let replay = command.args(["stat", "--format", "json", "--replay"]);
@@ -30,7 +31,11 @@ fn shares(file: &Path) -> BTreeMap<String, Vec<f64>> {
     let mut by_name: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for line in String::from_utf8(out.stdout).unwrap().lines() {
         let window: Value = serde_json::from_str(line).unwrap();
-        let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+        let rows = window["rows"].as_array().unwrap().iter();
+        let containers = rows.filter(|row| row["kind"] == "container");
+        let mut sums: BTreeMap<&str, f64> = containers
+            .map(|row| (row["name"].as_str().unwrap(), 0.0))
+            .collect();
         for share in window["shares"].as_array().unwrap() {
             let metric = share["metric"].as_str().unwrap();
             if metric.starts_with("cmem_") && share["kind"] == "container" {
