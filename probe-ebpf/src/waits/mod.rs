@@ -5,7 +5,7 @@
 mod ledger;
 mod times;
 
-use aya_ebpf::{Global, bindings::BPF_F_MMAPABLE, macros::map, maps::Array};
+use aya_ebpf::{Global, macros::map, maps::Array};
 use probe_common::{CgroupId, CpuState, SchedulerCounter, WaitTask, WaitTimes};
 
 use crate::{
@@ -20,10 +20,9 @@ use crate::{
 static SCHEDULER_SLOTS: Global<u64> = Global::new(0);
 
 /// The state of threads between their switches; a thread's address selects its entry. User space
-/// sets the size. No one maps it: the flag makes the kernel begin the values at a page (Linux 5.5),
-/// so that each entry is in one cache line.
+/// sets the size.
 #[map]
-static TASKS: Array<WaitTask> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+static TASKS: Array<WaitTask> = Array::with_max_entries(1, 0);
 
 /// `TASK_UNINTERRUPTIBLE` and `TASK_NOLOAD` of `linux/sched.h`: threads of the kernel that only
 /// wait for work have both.

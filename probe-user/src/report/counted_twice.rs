@@ -18,17 +18,12 @@ pub(super) fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
     let sum = |values: &[(usize, f64)]| values.iter().map(|(_, value)| value).sum::<f64>();
     let sums: Vec<f64> = values.iter().map(|values| sum(values)).collect();
     let is_counter = |at: usize| run.metrics[all[at].metric].is_counter;
-    // Of a single value, or of a constant, any other may be the rate.
-    let differs = |rate: usize| {
-        let mut pairs = values[rate].windows(2);
-        pairs.any(|pair| (pair[0].1 - pair[1].1).abs() > SAME * pair[0].1.abs())
-    };
     let is_same = |own: usize, rate: usize| {
         let factor = sums[own] / sums[rate];
         let same = |((window, own), (other, rate)): (&(usize, f64), &(usize, f64))| {
             window == other && (own - rate * factor).abs() <= SAME * own.abs()
         };
-        differs(rate)
+        differs(values[rate].iter().map(|(_, value)| *value))
             && factor > 0.0
             && factor.is_finite()
             && values[own].len() == values[rate].len()
@@ -42,8 +37,17 @@ pub(super) fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
     (0..all.len()).map(is_twice).collect()
 }
 
+/// Whether a series has two different values: any other may be the rate of one value.
+fn differs(values: impl Iterator<Item = f64>) -> bool {
+    let mut values = values.filter(|value| value.is_finite());
+    let Some(first) = values.next() else {
+        return false;
+    };
+    values.any(|value| (value - first).abs() > SAME * first.abs())
+}
+
 impl Run {
-    /// Indices of counters whose rate is a metric of its own, in all lines that are not only 0.
+    /// Indices of counters whose rate is a metric of its own, in all lines that change.
     pub(super) fn metrics_counted_twice(&self) -> HashSet<usize> {
         let mut by_subject: HashMap<usize, Vec<&RunLine>> = HashMap::new();
         for line in &self.lines {
@@ -54,7 +58,7 @@ impl Run {
             for (line, is_twice) in lines.iter().zip(counted_twice(self, lines)) {
                 if is_twice {
                     twice.insert(line.metric);
-                } else if line.values.iter().any(|value| value.abs() > 0.0) {
+                } else if differs(line.values.iter().copied()) {
                     once.insert(line.metric);
                 }
             }
