@@ -326,15 +326,19 @@ pub(crate) fn spare_key() -> UsageKey {
     }
 }
 
-/// Makes the kernel keep more free rows on this CPU. It starts with one to four and refills when
-/// one is taken (kernel/bpf/memalloc.c), but only once interrupts are on again: not during a
-/// switch.
+/// Makes the kernel keep more free rows of a map on this CPU, by a row that no owner has. It starts
+/// with one to four and refills when one is taken (kernel/bpf/memalloc.c), but only once interrupts
+/// are on again: not during a switch, a chunk, or the samples of one interrupt.
+#[inline(always)]
+pub(crate) fn preallocate<K, V>(map: &HashMap<K, V>, key: &K, value: &V) {
+    let _ = map.insert(key, value, BPF_NOEXIST.into());
+    let _ = map.remove(key);
+}
+
+/// Preallocates rows of counts on this CPU.
 #[inline(never)]
 pub(crate) fn preallocate_rows(state: &CpuState) {
-    let key = spare_key();
-    let row: &UsageRow = &state.new_row;
-    let _ = USAGE.insert(key, row, BPF_NOEXIST.into());
-    let _ = USAGE.remove(key);
+    preallocate(&USAGE, &spare_key(), &state.new_row);
 }
 
 /// Not inlined: one copy for all slots that may be the first of a group.

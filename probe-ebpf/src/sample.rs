@@ -31,6 +31,7 @@ use probe_common::{
 };
 
 use crate::{
+    account::preallocate,
     kernel::{Task, offsets, read},
     owner::{BY_PROCESS, Owner, owner_of},
     pod::{bucket, keep_order},
@@ -447,8 +448,7 @@ pub(crate) fn count_from(event: u64, count: u64) {
     }
 }
 
-/// As [`account::preallocate_rows`](crate::account::preallocate_rows): the samples of one interrupt
-/// may need many.
+/// Preallocates rows on this CPU: the samples of one interrupt may need many.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SampleKey {
@@ -460,8 +460,7 @@ pub(crate) fn preallocate_rows() {
         generation: 0,
     };
     if let Some(zero) = SAMPLE_ZERO.get(0) {
-        let _ = SAMPLE_ROWS.insert(key, zero, BPF_NOEXIST.into());
-        let _ = SAMPLE_ROWS.remove(key);
+        preallocate(&SAMPLE_ROWS, &key, zero);
     }
 }
 

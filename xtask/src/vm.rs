@@ -138,8 +138,8 @@ impl<'a> Guests<'a> {
         Ok(Self { boots, selection })
     }
 
-    /// Fetches kernels and builds their modules, and at the same time builds the binaries. Each is a
-    /// stage; a failed one has no result.
+    /// Fetches kernels and builds their modules, and at the same time builds the binaries. Each is
+    /// a stage; a failed one has no result.
     pub(crate) fn build(&self, stages: &Stages) -> (Option<Kernels>, BTreeMap<Arch, Binaries>) {
         let archs: BTreeSet<_> = self.boots.iter().map(|boot| boot.arch).collect();
         thread::scope(|scope| {

@@ -14,6 +14,7 @@ use probe_common::{
 
 use super::{lines, now, tasks, timeline, unattributed::NO_TIME, walk::ChunkWalk};
 use crate::{
+    account::preallocate,
     kernel::offsets,
     owner::{BY_PROCESS, Owner},
     pod::{add_shared, bucket},
@@ -106,7 +107,7 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &ChunkWalk) {
     }
 }
 
-/// As [`account::preallocate_rows`](crate::account::preallocate_rows): a chunk may need many.
+/// Preallocates rows on this CPU: a chunk may need many.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SpeKey {
@@ -117,8 +118,7 @@ pub(crate) fn preallocate_rows() {
         access: SpeAccess::new(Class::Other, None),
     };
     if let Some(zero) = SPE_ZERO.get(0) {
-        let _ = SPE_ROWS.insert(key, zero, BPF_NOEXIST.into());
-        let _ = SPE_ROWS.remove(key);
+        preallocate(&SPE_ROWS, &key, zero);
     }
 }
 

@@ -15,7 +15,7 @@ use aya_ebpf::{
 use probe_common::{CgroupId, CpuState, WaitKey, WaitSlices, WaitSpan};
 
 use crate::{
-    account::{BACK_OFF, E2BIG},
+    account::{BACK_OFF, E2BIG, preallocate},
     owner::Owner,
     pod::add_shared,
     state::{self, cpu},
@@ -49,8 +49,7 @@ struct Wait {
     span: WaitSpan,
 }
 
-/// As [`account::preallocate_rows`](crate::account::preallocate_rows): a wait among many cgroups
-/// adds a row for each.
+/// Preallocates rows on this CPU: a wait among many cgroups adds a row for each.
 #[inline(never)]
 pub(super) fn preallocate_rows() {
     let key = WaitKey {
@@ -59,8 +58,7 @@ pub(super) fn preallocate_rows() {
         tgid: 0,
         cpu: cpu(),
     };
-    let _ = WAITS.insert(key, 0, BPF_NOEXIST.into());
-    let _ = WAITS.remove(key);
+    preallocate(&WAITS, &key, &0);
 }
 
 /// Whether the ledger is kept.

@@ -128,7 +128,7 @@ fn block(state: &mut CpuState, task: Task) {
     }
 }
 
-/// Makes the kernel keep more free rows on this CPU.
+/// Preallocates rows on this CPU.
 #[inline(always)]
 pub(crate) fn preallocate_rows(state: &CpuState) {
     times::preallocate_rows(state);

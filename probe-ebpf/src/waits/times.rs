@@ -11,7 +11,7 @@ use aya_ebpf::{
 use probe_common::{CpuState, UsageKey, WAIT_BUCKETS, WaitTimes};
 
 use crate::{
-    account::{BACK_OFF, E2BIG, spare_key},
+    account::{BACK_OFF, E2BIG, preallocate, spare_key},
     pod::masked,
     state::cpu,
 };
@@ -20,13 +20,10 @@ use crate::{
 #[map]
 static WAIT_TIMES: HashMap<UsageKey, WaitTimes> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// As [`account::preallocate_rows`](crate::account::preallocate_rows).
+/// Preallocates rows on this CPU.
 #[inline(never)]
 pub(super) fn preallocate_rows(state: &CpuState) {
-    let key = spare_key();
-    let times: &WaitTimes = &state.wait_times;
-    let _ = WAIT_TIMES.insert(key, times, BPF_NOEXIST.into());
-    let _ = WAIT_TIMES.remove(key);
+    preallocate(&WAIT_TIMES, &spare_key(), &state.wait_times);
 }
 
 /// Counts a wait of the owner of the open slice.

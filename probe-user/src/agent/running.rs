@@ -60,8 +60,9 @@ pub(super) struct Running {
     boot_time: Duration,
     /// The last save failed, and that was logged.
     save_fails: bool,
-    /// The state directory may have the totals of an earlier agent, or older ones than the ledger.
-    saved_is_old: bool,
+    /// The state directory has no totals of an earlier agent, and none that are older than the
+    /// ledger.
+    saved_is_latest: bool,
     neighbours: Neighbours,
     /// Asks runtimes for names, also between sessions.
     resolver: Option<Arc<Resolver>>,
@@ -125,7 +126,7 @@ impl Running {
             boot,
             boot_time: wall().saturating_sub(now()),
             save_fails: false,
-            saved_is_old: false,
+            saved_is_latest: true,
             neighbours: Neighbours::new(None),
             resolver,
             pmus: BTreeSet::new(),
@@ -286,7 +287,7 @@ impl Running {
             period: self.period,
             // `sched_exit` cannot be attached once all capabilities are given up.
             watch_exits: self.hides_switches || self.options.drop_all,
-            saved_is_latest: !self.saved_is_old,
+            saved_is_latest: self.saved_is_latest,
         };
         let (pipeline, resumed) = counting::start(&self.config, resolver, start)?;
         self.ledger.begin_session(pipeline.plan().opened(), resumed);
@@ -384,7 +385,7 @@ impl Running {
             _ => {}
         }
         self.save_fails = saved.is_err();
-        self.saved_is_old = self.save_fails;
+        self.saved_is_latest = saved.is_ok();
         self.self_report.health.failed_saves += u64::from(self.save_fails);
     }
 

@@ -218,6 +218,11 @@ fn is_source(column: &str) -> bool {
     matches!(column, "behind" | "module")
 }
 
+/// Whether a text column of a list is repeated in each line of its row.
+fn is_identifying(column: &str) -> bool {
+    is_location(column) || is_source(column) || column == "event"
+}
+
 /// Writes a row of a list as lines that repeat its identifying columns. A number goes into the line
 /// of its estimate; each count has a line of its own.
 fn add_row(
@@ -260,11 +265,7 @@ fn add_row(
                 line.value = count.to_string().into();
                 line.raw.clone_from(&line.value);
             }
-            TableCell::Text(text)
-                if !is_location(column) && !is_source(column) && *column != "event" =>
-            {
-                line.value = text.into();
-            }
+            TableCell::Text(text) if !is_identifying(column) => line.value = text.into(),
             TableCell::Estimate(Some(estimate)) => {
                 line.value = estimate.value.to_string().into();
                 interval_ends(&mut line, estimate.estimated_interval());

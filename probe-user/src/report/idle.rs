@@ -59,8 +59,13 @@ impl IdleWindows {
             self.sampled.add(window);
         }
         for subject in &report.subjects {
-            let windows = self.present.entry(subject.clone()).or_default();
-            windows.add(window);
+            // Without a copy of a subject that is known.
+            if let Some(windows) = self.present.get_mut(subject) {
+                windows.add(window);
+            } else {
+                let windows = self.present.entry(subject.clone()).or_default();
+                windows.add(window);
+            }
         }
     }
 

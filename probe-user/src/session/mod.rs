@@ -112,7 +112,8 @@ impl Session {
             if let Err(error) = self.cpus.make_rows(&self.object, now, owners) {
                 // Maps that counted on without a process may be full.
                 tracing::warn!(
-                    "totals of containers that sleep are missing until they run: {error}"
+                    "totals of containers that sleep are missing until they run: {error}; if the \
+                     map is full, raise count.max_rows"
                 );
             }
         }

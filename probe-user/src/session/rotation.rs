@@ -22,8 +22,8 @@ pub(crate) struct Rotation {
     interval: u64,
     /// Exchanges of counters, over all CPUs.
     pub(crate) exchanges: u64,
-    /// By CPU: runs of the hook at the start of the interval, which exchanges do not change. An idle
-    /// CPU without a run since then was asleep.
+    /// By CPU: runs of the hook at the start of the interval, which exchanges do not change. An
+    /// idle CPU without a run since then was asleep.
     runs: BTreeMap<u32, u64>,
     random: u64,
     /// Added to the index of the group in this round, so that no periodic behaviour of a container

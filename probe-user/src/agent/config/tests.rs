@@ -236,6 +236,14 @@ fn a_mistake_names_line_and_key() {
             "F:2: count.hook: there is no `sched`; the nearest are sched-switch",
         ),
         (
+            "[otlp]\nheaders = \"authorization=Bearer s3cret\"",
+            "F:2: otlp.headers: is a table such as { authorization = \"Bearer ...\" }",
+        ),
+        (
+            "[otlp]\nendpoint = \"http://user:s3cret@127.0.0.1:4317\"",
+            "F:2: otlp.endpoint: is the address of a collector's gRPC port such as",
+        ),
+        (
             "[spe]\nenabled = \"yes\"",
             "F:2: spe.enabled: is true, false or \"auto\"",
         ),

@@ -100,14 +100,14 @@ impl Running {
         );
         if restarts {
             self.pause();
-            let (period, saved_is_old) = (self.period, self.saved_is_old);
-            self.saved_is_old |= state.is_some();
+            let paused = (self.period, self.saved_is_latest);
+            self.saved_is_latest &= state.is_none();
             if before.0.spe != self.config.spe {
                 self.period = None;
             }
             if let Err(error) = self.start_session() {
                 (self.config, self.resolver, self.governor) = before;
-                (self.period, self.saved_is_old) = (period, saved_is_old);
+                (self.period, self.saved_is_latest) = paused;
                 self.restart_session();
                 return Err(error.to_string());
             }
@@ -117,7 +117,7 @@ impl Running {
         }
         if let Some(state) = state {
             self.state_directory = state;
-            self.saved_is_old = true;
+            self.saved_is_latest = false;
         }
         self.exposition = exposition;
         if let Some(json) = json {

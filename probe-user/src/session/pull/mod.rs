@@ -178,8 +178,8 @@ impl Session {
         })
     }
 
-    /// Adds the new waits to the totals. Frees the rows whose owners ended before the last flush, and
-    /// rows without new waits if a map fills up.
+    /// Adds the new waits to the totals. Frees the rows whose owners ended before the last flush,
+    /// and rows without new waits if a map fills up.
     fn add_waits(&mut self, ended: &[Arc<EndedOwners>]) -> Result<(), SessionError> {
         if !self.config.plan.counts_waits() {
             return Ok(());
