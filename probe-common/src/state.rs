@@ -78,6 +78,10 @@ pod! {
         pub moved: u64,
         /// Switches that only the `sched_exit` program saw, right after them.
         pub late: u64,
+        /// Nanoseconds between the scheduler's time stamp of a switch and the program's run, where
+        /// they are too many for a delay of the program. Clocks charge them to the outgoing task;
+        /// `cpu.stat` charges them to the incoming one.
+        pub stale_clock_nanos: u64,
         /// Runs of the `cgroup_switch` program in which the outgoing task was the idle task.
         pub idle_runs: u64,
         /// Cost of runs that found the same owner.

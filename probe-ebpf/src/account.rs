@@ -37,6 +37,10 @@ pub(crate) const BACK_OFF: u64 = 10_000_000;
 #[map]
 static OVERFLOW: PerCpuArray<UsageRow> = PerCpuArray::with_max_entries(GROUPS as u32, 0);
 
+/// Nanoseconds by which the program at a switch between two tasks is later than the switch at most,
+/// also in an emulated guest. A time stamp that is older is not that of the switch.
+const LONGEST_DELAY: u64 = 100_000;
+
 /// An unknown time or delay.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -44,8 +48,12 @@ const UNKNOWN: u64 = u64::MAX;
 pub(crate) enum Moment {
     /// Not at a switch.
     Now,
-    /// At a switch, before this task has left.
-    SwitchOut(Task),
+    /// At a switch, before `prev` has left.
+    SwitchOut {
+        prev: Task,
+        /// Neither task is the idle task.
+        between_tasks: bool,
+    },
     /// After the switch that brought this task in.
     SwitchIn(Task),
 }
@@ -56,22 +64,35 @@ pub(crate) enum Moment {
 /// look-ups that follow are not charged to the outgoing task.
 ///
 /// Programs run later than the scheduler's time stamp of the switch: by tens of microseconds when
-/// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp.
+/// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp, but not by
+/// more than [`LONGEST_DELAY`] between two tasks: a kernel that is not preemptible takes the time
+/// stamp at the wake-up that led to the switch, and the outgoing task runs on until its system call
+/// ends. In [`Moment::SwitchIn`], which is later, nothing tells this from the program's own delay.
 #[inline(always)]
 pub(crate) fn read(state: &mut CpuState, moment: Moment) {
     // The verifier drops the look-up where no clock is counted.
-    let switched_at = match moment {
-        Moment::SwitchOut(task) if CLOCKS.load() != 0 => task.switched_out_at(),
-        Moment::SwitchIn(task) if CLOCKS.load() != 0 => task.switched_in_at(state.read),
-        _ => None,
+    let (switched_at, longest) = match moment {
+        Moment::SwitchOut {
+            prev,
+            between_tasks,
+        } if CLOCKS.load() != 0 => {
+            let longest = if between_tasks {
+                LONGEST_DELAY
+            } else {
+                UNKNOWN
+            };
+            (prev.switched_out_at(), longest)
+        }
+        Moment::SwitchIn(task) if CLOCKS.load() != 0 => (task.switched_in_at(state.read), UNKNOWN),
+        _ => (None, UNKNOWN),
     };
-    read_all(state, switched_at.unwrap_or(UNKNOWN));
+    read_all(state, switched_at.unwrap_or(UNKNOWN), longest);
 }
 
 /// Not inlined, and a loop: with a copy for each slot and caller, the kernel took longer to load
 /// the programs than everything else at the start of a session.
 #[inline(never)]
-fn read_all(state: &mut CpuState, switched_at: u64) {
+fn read_all(state: &mut CpuState, switched_at: u64, longest_delay: u64) {
     let mut group = 0;
     let mut first = true;
     // Not an Option: before 6.3 the verifier refuses to read the unset half of a spilled None.
@@ -90,6 +111,10 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
             {
                 if delay == UNKNOWN {
                     delay = hook_delay(state, counter, switched_at);
+                    if delay > longest_delay {
+                        state.counts.stale_clock_nanos += delay;
+                        delay = 0;
+                    }
                 }
                 // At least the last reading: a flush may have read in between.
                 counter = state.last[slot].max(counter.saturating_sub(delay));

@@ -64,3 +64,32 @@ fn cpu_time_is_attributed_beside_a_task_that_updates_maps() {
     noise.finish();
     check(&mut counting, &[&maps]);
 }
+
+/// If the kernel is not preemptible, a task that wakes waits for the end of the running system call.
+/// The scheduler dates the switch back to the wake-up, so `cpu.stat` has the rest of the call in the
+/// cgroup of the task that woke. perf's clock has it where it was used.
+#[test]
+fn a_system_call_is_charged_to_its_caller_also_after_a_wake_up() {
+    const NAPS: u64 = 500;
+    /// What the program takes for its own delay at each of the two switches of a nap, at most: a
+    /// part of the call.
+    const SLACK: u64 = 50_000;
+    let Some(_machine) = machine() else { return };
+    let (calls, naps) = (TestCgroup::new("calls"), TestCgroup::new("naps"));
+    let mut caller = calls.load("longcalls 0 60000");
+    let napper = naps.load(&format!("naps 0 100 1000 {NAPS}"));
+    let mut counting = Counting::start("task-clock");
+    caller.go();
+    let text = napper.finish();
+    drop(caller);
+    let window = counting.window();
+    let expected: u64 = text.trim().parse().unwrap();
+    let counted = counting.count(&window, "task-clock", naps.id).unwrap();
+    let scheduled = naps.cpu_time();
+    println!("counted {counted}, perf {expected}, cpu.stat {scheduled}");
+    let allowed = 2 * SLACK * NAPS;
+    if scheduled.abs_diff(expected) <= allowed {
+        println!("shows nothing here: this kernel is preemptible, or its calls are short");
+    }
+    assert!(counted.abs_diff(expected) <= allowed);
+}

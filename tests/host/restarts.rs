@@ -20,6 +20,7 @@ use probe_user::{
 use rustix::mount::MountFlags;
 use test_harness::{
     TestCgroup, assert_within, load_binary, machine, plan, shared_machine, this_machine,
+    uncertain_time,
 };
 
 use crate::{
@@ -246,12 +247,12 @@ fn totals_never_decrease_whenever_a_process_is_killed() {
         saved.snapshot.health.sum
     );
     // Time that the hypervisor took may be missing from one of the two references, or from both.
-    // Estimated time and time lost in handovers are reported.
+    // Uncertain time and time lost in handovers are reported.
     let references = [cgroup.cpu_time(), reference.nanos()];
     let [least, most] =
         [references.into_iter().min(), references.into_iter().max()].map(Option::unwrap);
-    let estimated = saved.snapshot.health.sum.missed_nanos;
-    let allowed = least.saturating_sub(over.gap + estimated)..=most + estimated;
+    let uncertain = uncertain_time(&saved.snapshot.health);
+    let allowed = least.saturating_sub(over.gap + uncertain)..=most + uncertain;
     let nearest = total.clamp(*allowed.start(), *allowed.end());
     assert_within("over all kills", total, nearest, 1.0);
     assert_eq!(saved.snapshot.health.sum.rebased, 0);

@@ -217,7 +217,10 @@ fn containers_that_come_and_go_leave_nothing_behind() {
         named == visits || lost > 0 && named < visits,
         "{named} of {visits}"
     );
-    let nearest = sums.own.clamp(used, used + taken);
+    let stale = end["self"]["stale_clock_ns"].as_u64().unwrap();
+    let nearest = sums
+        .own
+        .clamp(used.saturating_sub(stale), used + taken + stale);
     assert_within("the containers", sums.own, nearest, 1.0);
     let cpus = online_cpus().len() as u64;
     let (capacity, skew) = (

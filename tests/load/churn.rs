@@ -1,19 +1,17 @@
 //! Processes that enter a cgroup by themselves, and the kernel's account of their CPU time in it.
 
 use std::{
-    fs::File,
     io::{self, Error, PipeReader, PipeWriter, Read as _, Write as _},
-    os::fd::FromRawFd as _,
     time::Duration,
 };
 
-use perf_event_open_sys::{
-    bindings::{PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE, perf_event_attr},
-    perf_event_open,
-};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{burn, usage};
+use crate::{
+    burn,
+    clocks::{count, task_clock},
+    usage,
+};
 
 /// Children enter the cgroups 0, 1, ... below a directory one after another, run for `each` and
 /// exit.
@@ -80,28 +78,4 @@ fn switches() -> u64 {
 fn now() -> u64 {
     let time = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// This thread's own task-clock.
-fn task_clock() -> io::Result<File> {
-    let mut attr = perf_event_attr {
-        type_: PERF_TYPE_SOFTWARE,
-        config: PERF_COUNT_SW_TASK_CLOCK.into(),
-        ..Default::default()
-    };
-    attr.size = u32::try_from(size_of_val(&attr)).unwrap_or(0);
-    // SAFETY: a valid structure of the size it states.
-    #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
-    let event = unsafe { perf_event_open(&mut attr, 0, -1, -1, 0) };
-    if event < 0 {
-        return Err(Error::last_os_error());
-    }
-    // SAFETY: a new descriptor.
-    Ok(unsafe { File::from_raw_fd(event) })
-}
-
-fn count(mut event: &File) -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    event.read_exact(&mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes))
 }

@@ -26,6 +26,7 @@ use rustix::{
 };
 
 mod churn;
+mod clocks;
 mod marks;
 mod neighbours;
 mod orphans;
@@ -34,6 +35,7 @@ mod tenants;
 
 const USAGE: &str = "\
     load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | \
+    naps CPU ON_US OFF_US COUNT | longcalls CPU MS | \
     touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | \
     threads COUNT MS | crowd CPU COUNT MS | maps MS | \
     successor PID | longexit FILE | twice CPU MS FILE | leaderless CPU MS FILE | \
@@ -80,6 +82,15 @@ fn main() -> Result<(), Box<dyn Error>> {
                 burn(Duration::from_micros(number(2)?));
                 std::thread::sleep(Duration::from_micros(number(3)?));
             }
+        }
+        Some("naps") => {
+            pin(number(1)?)?;
+            let [run, sleep] = [number(2)?, number(3)?].map(Duration::from_micros);
+            clocks::naps(number(4)?, run, sleep)?;
+        }
+        Some("longcalls") => {
+            pin(number(1)?)?;
+            clocks::long_calls(Duration::from_millis(number(2)?))?;
         }
         Some("threads") => {
             let time = Duration::from_millis(number(2)?);

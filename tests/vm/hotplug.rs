@@ -15,7 +15,7 @@ use probe_user::{
     window::Owner,
 };
 use test_harness::{
-    Counting, Load, TestCgroup, assert_within, machine, plan,
+    Counting, Load, TestCgroup, machine, plan,
     waits::{Account, Waits, assert_is_the_kernels, run_to_the_ends},
 };
 
@@ -118,7 +118,7 @@ fn a_cpu_in_transition_causes_no_error() {
         tgid: 0,
     };
     let counted = window.usage[&owner][0].as_ref().unwrap().counts[0];
-    assert_within("on the CPU that came back", counted, a.cpu_time(), 1.0);
+    counting.assert_cpu_time(&window, "on the CPU that came back", counted, a.cpu_time());
 }
 
 /// Threads on CPU 0 have all of their waits while CPU 1 goes offline and online. Threads that chose

@@ -20,7 +20,12 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
     let prev = Task::current();
     state.counts.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == CpuState::ARMED {
-        account::read(state, Moment::SwitchOut(prev));
+        let moment = Moment::SwitchOut {
+            prev,
+            // The next task is not known, and is most often the idle task.
+            between_tasks: false,
+        };
+        account::read(state, moment);
         // The task that arming or the other hook found may have been switched out since, for
         // another task of its cgroup.
         slice::forget(state);

@@ -58,9 +58,9 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, started: u64) {
         return;
     }
     kernel_log::log_anomalies(state, prev);
+    let between_tasks = prev.pid() != 0 && next.pid() != 0;
     // A switch to or from idle always changes the owner.
-    let certain = (prev.pid() == 0) != (next.pid() == 0);
-    if !certain && slice::is_slice_task(state, prev) {
+    if between_tasks && slice::is_slice_task(state, prev) {
         let next_owner = owner_of_next(next);
         if next_owner == slice::stored_owner(state) {
             // The slice continues. It includes the time of a task that was moved away during it.
@@ -78,7 +78,11 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, started: u64) {
     }
     // The counters are read before the look-up of the next task's cgroup, which is in cold memory
     // after a sleep.
-    account::read(state, Moment::SwitchOut(prev));
+    let moment = Moment::SwitchOut {
+        prev,
+        between_tasks,
+    };
+    account::read(state, moment);
     let next_owner = owner_of_next(next);
     slice::charge(state, prev, prev.cgroup_set());
     slice::open_with_set(state, next, next.cgroup_set(), next_owner);

@@ -83,6 +83,8 @@ self_counters! {
             "Slices whose task was moved to another cgroup while running: charged to the old one";
         Counter "estimated_ns" "ns" = |it| it.sum.missed_nanos,
             "Time of slices with a missed switch between two owners: divided by an estimate";
+        Counter "stale_clock_ns" "ns" = |it| it.sum.stale_clock_nanos,
+            "Time of tasks that ran on after a wake-up: `cpu.stat` charges it to the woken task";
         Counter "overflowed_charges" "" = |it| it.sum.overflowed,
             "Charges to `system (overflow)` for want of a row";
         Counter "refused_rows_full" "" = |it| it.sum.full,

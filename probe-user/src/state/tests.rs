@@ -291,7 +291,7 @@ fn the_format_is_raised_with_every_change() {
     samples.events[0].accesses = Some(AccessScaling::Counted);
     let bytes = saved(&now);
     let sum = bytes.last_chunk::<8>().unwrap();
-    let known = ("10-1x203x2x12x6x4x20", 8_702_917_004_783_562_804);
+    let known = ("10-1x204x2x12x6x4x20", 672_755_715_198_278_969);
     let format = file::known_format();
     let found = (format.as_str(), u64::from_le_bytes(*sum));
     assert_eq!(

@@ -394,6 +394,19 @@ pub fn own(series: &Series, name: &str) -> f64 {
     series[&format!("pmuscope_self_agent_{name}")]
 }
 
+/// As [`crate::uncertain_time`], by the counters of an agent.
+#[track_caller]
+pub fn uncertain_time(series: &Series) -> u64 {
+    let counters = ["estimated", "stale_clock"];
+    let seconds = counters.map(|name| series[&format!("pmuscope_self_{name}_seconds_total")]);
+    nanos(seconds.iter().sum())
+}
+
+/// Seconds as whole nanoseconds.
+pub fn nanos(seconds: f64) -> u64 {
+    u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap()
+}
+
 /// Asserts that no counter in both sets of series decreased.
 #[track_caller]
 pub fn assert_no_step_back(before: &Series, now: &Series) {

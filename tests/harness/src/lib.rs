@@ -47,7 +47,7 @@ use rustix::{
 
 pub use self::{
     cgroup::{TestCgroup, cpu_time, flood_the_ring},
-    counting::{Counting, taken_time},
+    counting::{Counting, taken_time, uncertain_time},
     load::{Load, load_binary},
     messages::Messages,
     texts::texts,

@@ -1,11 +1,11 @@
 //! Attribution: the agent shows for each container the CPU time that the kernel charged to it.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use probe_user::machine::cgroup::Hierarchy;
 use test_harness::{
     TestCgroup,
-    agent::{Agent, Series, assert_no_step_back, container_id, find, own},
+    agent::{Agent, Series, assert_no_step_back, container_id, find, nanos, own, uncertain_time},
     assert_within, cpu_time, hierarchy, machine, taken_time,
 };
 
@@ -32,12 +32,14 @@ fn container_cpu_time_matches_cpu_stat() {
     let (raw, estimated) = (time("seconds").unwrap(), time("estimated_seconds").unwrap());
     assert!((raw - estimated).abs() < 1e-9, "{raw} {estimated}");
     // The same bound as in `Counting::assert_cpu_time`.
-    let nanos = |seconds| u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap();
     let counted = nanos(raw);
-    let missed = nanos(series["pmuscope_self_estimated_seconds_total"]);
+    let uncertain = uncertain_time(&series);
     let charged = container.cpu_time();
     let taken = taken_time() - taken;
-    let nearest = counted.clamp(charged.saturating_sub(missed), charged + taken + missed);
+    let nearest = counted.clamp(
+        charged.saturating_sub(uncertain),
+        charged + taken + uncertain,
+    );
     assert_within("task-clock", counted, nearest, 1.0);
 }
 

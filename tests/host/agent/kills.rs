@@ -11,7 +11,9 @@ use aya::programs::loaded_programs;
 use rustix::process::Signal;
 use test_harness::{
     TestCgroup,
-    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find},
+    agent::{
+        Agent, AgentOptions, Series, assert_no_step_back, container_id, find, nanos, uncertain_time,
+    },
     assert_within, machine, taken_time,
 };
 
@@ -37,10 +39,6 @@ fn enough() -> Box<dyn Fn(u32) -> bool> {
 fn programs(pid: u32) -> impl Iterator<Item = u32> {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
     files.filter_map(|file| program_id(&file.unwrap().path()))
-}
-
-fn nanos(seconds: f64) -> u64 {
-    u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap()
 }
 
 /// Random delays from a fixed seed: each run has the same sequence.
@@ -115,11 +113,11 @@ fn counters_never_decrease_across_kills() {
     let most = container.cpu_time() + taken_time() - taken;
     // Events during a handover are attributed to no row: about 0.1 ms for each CPU and start, more
     // where the start is killed during the handover or waits for a CPU.
-    let own = |name: &str| nanos(series[&format!("pmuscope_self_{name}_seconds_total")]);
-    let (gap, estimated) = (own("handover_gap"), own("estimated"));
+    let gap = nanos(series["pmuscope_self_handover_gap_seconds_total"]);
+    let uncertain = uncertain_time(&series);
     let counted = nanos(used(&series).unwrap());
-    println!("counted {counted} of {least} to {most}, gap {gap}, estimated {estimated}");
-    let nearest = counted.clamp(least.saturating_sub(gap + estimated), most + estimated);
+    println!("counted {counted} of {least} to {most}, gap {gap}, uncertain {uncertain}");
+    let nearest = counted.clamp(least.saturating_sub(gap + uncertain), most + uncertain);
     assert_within("over all kills", counted, nearest, 1.0);
     agent.signal(Signal::TERM);
     assert!(agent.ended().success());
