@@ -58,11 +58,9 @@ fn losses() -> Vec<(String, Loss)> {
     fixtures.iter().flat_map(lost).collect()
 }
 
-/// The command as the document has it: escaped for a table, for any path, with N for numbers that
-/// depend on the machine.
+/// The command as the document has it: for any path, with N for numbers that depend on the machine.
 fn as_documented(command: &str) -> String {
     let command = command.replace("/usr/bin/pmuscope", "$PMUSCOPE");
-    let command = command.replace(" | ", " \\| ");
     if !command.starts_with("ulimit") {
         return command;
     }

@@ -61,7 +61,7 @@ pub(super) fn with_directory(root: &Path, below: &str, platform: &str) -> (Catal
     (catalogue, hardware)
 }
 
-/// Prints the table of docs/reference/catalogue.md: run it with `--no-capture`.
+/// Prints the numbers for docs/reference/catalogue.md: run it with `--no-capture`.
 #[test]
 fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
     let Some(root) = root() else { return };
