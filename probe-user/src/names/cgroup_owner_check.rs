@@ -1,13 +1,14 @@
-//! Checks which cgroups really are the container or pod with the id in their name
+//! Checks whether a cgroup belongs to the container or pod whose id is in its name
 //! ([`CgroupOwnerCheck`]).
 //!
-//! The owner of a delegated directory can name cgroups below it at will: a container can create
-//! `docker/<id of another>` in its own tree, and a user `docker-<id>.scope` below
-//! `user@1000.service`. Their counts must not go to the other container. So, if several cgroups
-//! have the same id, the id belongs to those at a path where runtimes create cgroups, created by
-//! the authority with the fewest delegations above it. If this does not decide, the id belongs to
-//! none of them. The caller looks up owner and mode of directories, which decide who may create
-//! cgroups in them.
+//! The owner of a delegated directory can give the cgroups below it any name. A container can
+//! create `docker/<id of another container>` in its own tree, and a user `docker-<id>.scope` below
+//! `user@1000.service`. Counts of such a cgroup must not go to the container with that id.
+//!
+//! So each cgroup with an id claims it. If several cgroups claim one id, the claim with the fewest
+//! delegations above it is the strongest; among equal ones, that at a path where runtimes create
+//! cgroups. If this does not decide, all claims are refused. The caller looks up owner and mode of
+//! directories, which decide who may create cgroups in them.
 
 use std::{
     borrow::Cow,
@@ -16,7 +17,7 @@ use std::{
 
 use super::{IdKind, PathId, directories, path_ids};
 
-/// Services of container runtimes, which create cgroups below their own.
+/// Services of container runtimes, which create cgroups below their own cgroup.
 const RUNTIME_SERVICES: [&str; 10] = [
     "containerd.service",
     "crio.service",
@@ -31,7 +32,7 @@ const RUNTIME_SERVICES: [&str; 10] = [
 ];
 
 /// Prefixes of the scopes that runtimes create.
-const RUNTIMES: [&str; 6] = [
+const RUNTIME_PREFIXES: [&str; 6] = [
     "docker-",
     "cri-containerd-",
     "crio-",
@@ -43,40 +44,39 @@ const RUNTIMES: [&str; 6] = [
 /// The ids of a container and its pod.
 type WithPod<'p> = (Cow<'p, str>, Option<Cow<'p, str>>);
 
-/// A directory with an id in its name. The smallest claim is the strongest.
+/// A directory's claim of the id in its name. The smallest claim is the strongest.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct OwnerClaim<'a> {
-    /// Number of delegations above it: to services, users, containers.
+    /// Number of delegations above the directory: to services, users, containers.
     delegations: usize,
-    /// Runtimes do not create such directories at this path.
+    /// Whether runtimes create no such directories at this path.
     unusual: bool,
-    /// Who created it: the last delegated directory above it, or the directory itself if it is
-    /// unusual.
+    /// The last delegated directory above, whose owner may have created the directory; the
+    /// directory itself if it is unusual.
     authority: &'a str,
     directory: &'a str,
-    /// Only root can create cgroups at this path.
+    /// Whether only root can create cgroups at this path.
     root_only: bool,
-    /// Users other than root can create cgroups at this path. A container's root does not count,
-    /// since it may be root of the host.
+    /// Whether users other than root can create cgroups at this path. A container's root does not
+    /// count as another user, since it may be root of the host.
     open_to_others: bool,
 }
 
-/// The directories with the id of another container or pod in their name.
+/// The directories whose claim of an id is refused.
 #[derive(Debug, Default)]
 pub(crate) struct CgroupOwnerCheck<'a> {
     refused: HashSet<&'a str>,
 }
 
 impl<'a> CgroupOwnerCheck<'a> {
-    /// Compares all cgroups of the machine. For the directories above contested ones
-    /// ([`contested`]), `delegated` has whether users other than root can create cgroups in them,
-    /// if known.
+    /// Compares the claims of all cgroups of the machine. `delegated` says whether users other than
+    /// root can create cgroups in a directory, for the directories of [`contested`], if known.
     pub(crate) fn new(
         paths: impl IntoIterator<Item = &'a str>,
         delegated: &BTreeMap<String, bool>,
     ) -> Self {
         let mut refused = HashSet::new();
-        for ((kind, _), directories) in rivals(paths) {
+        for ((kind, _), directories) in directories_of_shared_ids(paths) {
             let claims = directories
                 .into_iter()
                 .map(|it| claim(it, kind, delegated))
@@ -119,54 +119,54 @@ impl<'a> CgroupOwnerCheck<'a> {
 
 /// The ancestors of all directories that share an id with another directory.
 pub(crate) fn contested<'a>(paths: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
-    let rivals = rivals(paths).into_values().flatten();
-    let above = rivals.flat_map(|directory| {
-        let above = directories(directory).map(|(depth, _)| &directory[..depth]);
-        above.filter(move |above| above.len() < directory.len())
+    let claimants = directories_of_shared_ids(paths).into_values().flatten();
+    let ancestors = claimants.flat_map(|directory| {
+        let prefixes = directories(directory).map(|(depth, _)| &directory[..depth]);
+        prefixes.filter(move |prefix| prefix.len() < directory.len())
     });
-    above.collect()
+    ancestors.collect()
 }
 
-/// The directories of each id that several directories have.
-fn rivals<'a>(
+/// For each id in the names of several directories: these directories.
+fn directories_of_shared_ids<'a>(
     paths: impl IntoIterator<Item = &'a str>,
 ) -> HashMap<(IdKind, Cow<'a, str>), BTreeSet<&'a str>> {
     let paths = paths.into_iter();
     let count = paths.size_hint().0;
     let mut pods: HashMap<Cow<'a, str>, &'a str> = HashMap::with_capacity(count);
     let mut containers = HashMap::with_capacity(count);
-    // The id of a single directory needs no comparison.
-    let mut rivals: HashMap<(IdKind, Cow<'a, str>), BTreeSet<&'a str>> = HashMap::new();
+    // An id of a single directory needs no comparison, and is left out.
+    let mut shared: HashMap<(IdKind, Cow<'a, str>), BTreeSet<&'a str>> = HashMap::new();
     for path in paths {
         for PathId { kind, id, depth } in path_ids(path) {
             let directory = &path[..depth];
-            let first = match kind {
+            let first_directories = match kind {
                 IdKind::Pod => &mut pods,
                 IdKind::Container => &mut containers,
             };
-            match first.get(&id) {
-                None => drop(first.insert(id, directory)),
+            match first_directories.get(&id) {
+                None => drop(first_directories.insert(id, directory)),
                 Some(first) if *first == directory => {}
                 Some(first) => {
-                    let rivals = rivals.entry((kind, id)).or_default();
-                    rivals.extend([*first, directory]);
+                    let claimants = shared.entry((kind, id)).or_default();
+                    claimants.extend([*first, directory]);
                 }
             }
         }
     }
-    rivals
+    shared
 }
 
-/// The directories of the refused claims: those of a lower rank than the strongest. All claims are
-/// refused if another authority has one of the same rank; or if the strongest is unusual and
-/// another is not, unless only root can create the strongest and users other than root can create
-/// the other.
+/// The directories of the refused claims of one id. Claims of a lower rank than the strongest are
+/// refused. All claims are refused in two cases: another authority has a claim of the strongest's
+/// rank; or the strongest is unusual and another claim is usual. The second case has an exception:
+/// only root can create the strongest, and users other than root can create the usual one.
 fn refused_claims<'a>(claims: &BTreeSet<OwnerClaim<'a>>) -> impl Iterator<Item = &'a str> {
     let strongest = claims.first();
     let same_rank = |a: &OwnerClaim<'_>, b: &OwnerClaim<'_>| {
         (a.delegations, a.unusual) == (b.delegations, b.unusual)
     };
-    let rival = strongest.is_some_and(|strongest| {
+    let is_undecided = strongest.is_some_and(|strongest| {
         claims.iter().any(|claim| {
             same_rank(claim, strongest) && claim.authority != strongest.authority
                 || strongest.unusual
@@ -175,12 +175,12 @@ fn refused_claims<'a>(claims: &BTreeSet<OwnerClaim<'a>>) -> impl Iterator<Item =
         })
     });
     let refused = claims.iter().filter(move |claim| {
-        rival || strongest.is_none_or(|strongest| !same_rank(claim, strongest))
+        is_undecided || strongest.is_none_or(|strongest| !same_rank(claim, strongest))
     });
     refused.map(|claim| claim.directory)
 }
 
-/// The claim of a directory to be a container or pod.
+/// The claim of a directory to belong to the container or pod with the id in its name.
 fn claim<'a>(
     directory: &'a str,
     kind: IdKind,
@@ -189,8 +189,9 @@ fn claim<'a>(
     let above = &directory[..directory.rfind('/').unwrap_or_default()];
     let containers = path_ids(above).filter(|found| found.kind == IdKind::Container);
     let containers: Vec<usize> = containers.map(|found| found.depth).collect();
-    // Delegations: systemd delegates subtrees to services and scopes (Delegate=), runtimes to their
-    // containers, and root a directory to its owner, with everything below.
+    // Three kinds of delegation count: systemd delegates subtrees to services and scopes
+    // (Delegate=), a runtime delegates them to its containers, and root delegates a directory with
+    // everything below to its owner.
     let is_delegated = |depth: usize| delegated.get(&above[..depth]) == Some(&true);
     let first_delegated = directories(above).find(|(depth, _)| is_delegated(*depth));
     let delegations = directories(above).filter(|(depth, name)| {
@@ -198,8 +199,8 @@ fn claim<'a>(
         let is_foreign_unit = is_unit && !RUNTIME_SERVICES.contains(name);
         let is_first = first_delegated.is_some_and(|(first, _)| first == *depth);
         // An LXC container, whose root may be root of the host.
-        let lxc = name.starts_with("lxc.payload") || above[..*depth] == *"/lxc";
-        is_foreign_unit || lxc || containers.contains(depth) || is_first
+        let is_lxc = name.starts_with("lxc.payload") || above[..*depth] == *"/lxc";
+        is_foreign_unit || is_lxc || containers.contains(depth) || is_first
     });
     let (delegations, depth) =
         delegations.fold((0, 0), |(count, _), (depth, _)| (count + 1, depth));
@@ -224,31 +225,33 @@ fn claim<'a>(
 fn is_usual(above: &str, name: &str, kind: IdKind) -> bool {
     let name = name.trim_start_matches('/');
     let above: Vec<&str> = above.split('/').filter(|name| !name.is_empty()).collect();
-    let slices = above.iter().all(|name| name.ends_with(".slice"));
-    let kubepods = matches!(above[..], ["kubepods", ..] | ["kubelet", "kubepods", ..]);
-    let mismatched = above
+    let is_in_slices = above.iter().all(|name| name.ends_with(".slice"));
+    let is_in_kubepods = matches!(above[..], ["kubepods", ..] | ["kubelet", "kubepods", ..]);
+    let is_in_runtime_service = above
         .last()
         .is_some_and(|name| RUNTIME_SERVICES.contains(name));
     match kind {
-        _ if name.contains(':') => mismatched,
-        IdKind::Pod => kubepods || slices && name.ends_with(".slice"),
+        _ if name.contains(':') => is_in_runtime_service,
+        IdKind::Pod => is_in_kubepods || is_in_slices && name.ends_with(".slice"),
         IdKind::Container => {
-            let runtime = RUNTIMES.iter().any(|prefix| name.starts_with(prefix));
-            let below_pod = above.last().is_some_and(|name| name.starts_with("pod"));
-            let id_only = !name.contains(['-', '.']);
+            let has_runtime_prefix = RUNTIME_PREFIXES
+                .iter()
+                .any(|prefix| name.starts_with(prefix));
+            let is_below_pod = above.last().is_some_and(|name| name.starts_with("pod"));
+            let is_id_only = !name.contains(['-', '.']);
             match above[..] {
-                _ if slices && name.ends_with(".scope") => runtime,
+                _ if is_in_slices && name.ends_with(".scope") => has_runtime_prefix,
                 // `podman run --cgroups=split` in a service.
                 [] => name.starts_with("libpod-payload-"),
-                ["docker"] => id_only,
+                ["docker"] => is_id_only,
                 ["libpod_parent", ..] => name.starts_with("libpod-"),
-                _ => kubepods && below_pod && (id_only || runtime),
+                _ => is_in_kubepods && is_below_pod && (is_id_only || has_runtime_prefix),
             }
         }
     }
 }
 
-/// Whether runtimes create such directories at this path.
+/// Whether runtimes create a directory of this id's kind and name at this path.
 #[cfg(test)]
 pub(super) fn is_usual_path(path: &str, found: &PathId<'_>) -> bool {
     !claim(&path[..found.depth], found.kind, &BTreeMap::new()).unusual
@@ -264,7 +267,7 @@ mod tests {
     const UID: &str = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
 
     /// Paths of containers as runtimes create them.
-    fn real() -> Vec<String> {
+    fn runtime_paths() -> Vec<String> {
         let pod = format!("pod{}", UID.replace('-', "_"));
         let kind = format!("/system.slice/docker-{OUTER}.scope");
         vec![
@@ -284,8 +287,8 @@ mod tests {
         ]
     }
 
-    /// Paths that can be created below a delegated directory.
-    fn foreign() -> Vec<String> {
+    /// Paths that users or containers can create below a directory delegated to them.
+    fn foreign_paths() -> Vec<String> {
         let user = "/user.slice/user-1000.slice/user@1000.service";
         vec![
             format!("/{ID}"),
@@ -303,15 +306,16 @@ mod tests {
 
     fn delegations(path: &str) -> usize {
         let last = path_ids(path).last().unwrap();
-        claim(&path[..last.depth], last.kind, &unknown()).delegations
+        claim(&path[..last.depth], last.kind, &no_owners()).delegations
     }
 
-    /// No owner of a directory is known.
-    fn unknown() -> BTreeMap<String, bool> {
+    /// The `delegated` directories if no directory's owner is known.
+    fn no_owners() -> BTreeMap<String, bool> {
         BTreeMap::new()
     }
 
-    /// Under an unusual root only owners distinguish the container from foreign cgroups.
+    /// Below an unusual directory such as `/custom`, only the directories' owners distinguish the
+    /// container from foreign cgroups.
     #[test]
     fn a_cgroup_that_only_root_can_create_owns_its_id_anywhere() {
         let real = format!("/custom/pods/{ID}");
@@ -324,7 +328,7 @@ mod tests {
             format!("{user}/x/{ID}"),
         ] {
             let paths = [real.as_str(), &below, &foreign];
-            // Whether each directory above them is delegated.
+            // Whether each directory above the paths is delegated.
             let known: BTreeMap<_, _> = contested(paths)
                 .into_iter()
                 .map(|path| {
@@ -348,9 +352,9 @@ mod tests {
             assert_eq!(CgroupOwnerCheck::new(paths, &all).container(&real), None);
             let paths = [real.as_str(), &below, &foreign];
             // An unknown directory may be of any user.
-            let mut unsure = known.clone();
-            unsure.remove("/custom");
-            let check = CgroupOwnerCheck::new(paths, &unsure);
+            let mut incomplete = known.clone();
+            incomplete.remove("/custom");
+            let check = CgroupOwnerCheck::new(paths, &incomplete);
             assert_ne!(
                 check.container(&foreign).map(|(id, _)| id).as_deref(),
                 Some(ID)
@@ -360,9 +364,9 @@ mod tests {
 
     #[test]
     fn a_foreign_cgroup_is_not_the_container_with_its_id() {
-        for real in real() {
-            for foreign in foreign() {
-                let check = CgroupOwnerCheck::new([real.as_str(), &foreign], &unknown());
+        for real in runtime_paths() {
+            for foreign in foreign_paths() {
+                let check = CgroupOwnerCheck::new([real.as_str(), &foreign], &no_owners());
                 let id = |path: &str| check.container(path).map(|(id, _)| id.into_owned());
                 assert_ne!(id(&foreign).as_deref(), Some(ID), "{real} {foreign}");
                 assert_eq!(check.refused(&foreign), Some(foreign.as_str()));
@@ -384,27 +388,27 @@ mod tests {
         );
         let other = format!("/docker/{ID}");
         // Docker in docker.
-        let check = CgroupOwnerCheck::new([outer.as_str(), &inner], &unknown());
+        let check = CgroupOwnerCheck::new([outer.as_str(), &inner], &no_owners());
         assert_eq!(check.container(&inner).unwrap().0, ID);
         // The id belongs to a container of the host.
-        let check = CgroupOwnerCheck::new([outer.as_str(), &inner, &other], &unknown());
+        let check = CgroupOwnerCheck::new([outer.as_str(), &inner, &other], &no_owners());
         assert_eq!(check.container(&inner).unwrap().0, OUTER);
         assert_eq!(check.container(&other).unwrap().0, ID);
     }
 
     #[test]
-    fn two_users_of_one_id_are_both_ignored() {
+    fn an_id_that_two_users_claim_belongs_to_neither() {
         let rootless = |uid: u32| {
             format!("/user.slice/user-{uid}.slice/user@{uid}.service/user.slice/libpod-{ID}.scope")
         };
         let (one, two) = (rootless(1000), rootless(1001));
-        let check = CgroupOwnerCheck::new([one.as_str(), &two], &unknown());
+        let check = CgroupOwnerCheck::new([one.as_str(), &two], &no_owners());
         for path in [&one, &two] {
             assert_eq!(check.container(path), None);
             assert_eq!(check.refused(path), Some(path.as_str()));
         }
         let below = format!("{one}/container");
-        let check = CgroupOwnerCheck::new([one.as_str(), &below], &unknown());
+        let check = CgroupOwnerCheck::new([one.as_str(), &below], &no_owners());
         assert_eq!(check.container(&below).unwrap().0, ID);
     }
 
@@ -415,7 +419,7 @@ mod tests {
         let mismatched = |id| format!("/system.slice/containerd.service/{pod}:cri-containerd:{id}");
         let (one, two) = (mismatched(ID), mismatched(OUTER));
         let foreign = format!("/user.slice/user-7.slice/user@7.service/{pod}/x");
-        let check = CgroupOwnerCheck::new([slice.as_str(), &one, &two, &foreign], &unknown());
+        let check = CgroupOwnerCheck::new([slice.as_str(), &one, &two, &foreign], &no_owners());
         for path in [&slice, &one, &two] {
             assert_eq!(check.pod(path).as_deref(), Some(UID), "{path}");
         }

@@ -8,10 +8,11 @@ use sha2::{Digest as _, Sha256};
 /// Maximum length of a path in a label in bytes. Paths of kind's nested containers have about 350.
 const MAX_LENGTH: usize = 512;
 
-/// Bytes that the label of a longer path keeps of its end, which has the cgroup's own name.
+/// Length of the path's end in the label of a longer path, in bytes. The end has the cgroup's own
+/// name.
 const TAIL: usize = 256;
 
-/// Bytes of the hash in a label. A collision of 16 bytes of SHA-256 takes some 2^64 hashes to find.
+/// Bytes of the hash in a label. To find a collision of 16 bytes of SHA-256 takes some 2^64 hashes.
 const HASH_BYTES: usize = 16;
 
 /// The path, or `…HASH…END` if it is too long. A path begins with `/`, so it never equals a

@@ -1,8 +1,9 @@
 //! Names of cgroups: the container and pod ids in a cgroup path ([`path_ids`]), and the runtime's
 //! names for them ([`resolver`]).
 //!
-//! Known paths are those of the systemd and cgroupfs drivers under containerd, CRI-O, docker and
-//! podman, also nested ones such as kind's. The last container id of a path is the container.
+//! Paths are recognised if the systemd or cgroupfs driver of containerd, CRI-O, docker or podman
+//! creates them, also nested ones such as kind's. The last container id in a path names its
+//! container.
 
 mod cgroup_owner_check;
 mod label_of_path;
@@ -34,24 +35,25 @@ pub struct PathId<'a> {
     pub kind: IdKind,
     /// The pod's uid, or the runtime's id: 64 hex digits.
     pub id: Cow<'a, str>,
-    /// Length of the path up to the end of the directory's name, in bytes.
+    /// Length of the path in bytes, up to and including the directory's name.
     pub depth: usize,
 }
 
-/// The ids of pods and containers in a path, the outermost first.
+/// The ids of pods and containers in a cgroup path, the outermost first.
 pub fn path_ids(path: &str) -> impl Iterator<Item = PathId<'_>> {
     directories(path).flat_map(|(depth, name)| {
-        // containerd with a driver mismatch writes three fields into one name: slice:prefix:name.
-        name.split(':').flat_map(move |part| {
-            let pod = pod_uid(part).map(|id| (IdKind::Pod, id));
-            let container = container_id(part).map(|id| (IdKind::Container, Cow::Borrowed(id)));
+        // If the kubelet uses the systemd driver and containerd cgroupfs, containerd writes three
+        // fields into one name: slice:prefix:name.
+        name.split(':').flat_map(move |field| {
+            let pod = pod_uid(field).map(|id| (IdKind::Pod, id));
+            let container = container_id(field).map(|id| (IdKind::Container, Cow::Borrowed(id)));
             let ids = [pod, container].into_iter().flatten();
             ids.map(move |(kind, id)| PathId { kind, id, depth })
         })
     })
 }
 
-/// Every directory name of a path, with the length of the path including it.
+/// Each directory's name in a path, after the length of the path up to and including that name.
 pub(super) fn directories(path: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut end = 0;
     path.split('/').map(move |name| {
@@ -60,8 +62,8 @@ pub(super) fn directories(path: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The id in `<id>`, `<runtime>-<id>` or `<runtime>-<id>.scope`. A cgroup of conmon, the runtime's
-/// own process, is not the container.
+/// The id in `<id>`, `<runtime>-<id>` or `<runtime>-<id>.scope`. None for the cgroup of conmon, a
+/// process of the runtime outside of the container.
 fn container_id(name: &str) -> Option<&str> {
     let name = name.strip_suffix(".scope").unwrap_or(name);
     let id = match name.rsplit_once('-') {
@@ -76,13 +78,14 @@ fn container_id(name: &str) -> Option<&str> {
 /// as `_`). The uid of a static pod is 32 hex digits.
 fn pod_uid(name: &str) -> Option<Cow<'_, str>> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
-    let of_length = |length: usize, is_whole: fn(&str) -> bool| {
+    let uid_of_length = |length: usize, is_valid: fn(&str) -> bool| {
         let (before, uid) = name.split_at_checked(name.len().checked_sub(length)?)?;
         // systemd's form has a prefix that ends in a dash, and a uid without dashes.
         let is_separate = before == "pod" || before.ends_with("-pod") && !uid.contains('-');
-        (is_separate && is_whole(uid)).then_some(uid)
+        (is_separate && is_valid(uid)).then_some(uid)
     };
-    let uid = of_length(UID_LENGTH, is_uid).or_else(|| of_length(STATIC_UID_LENGTH, is_hex))?;
+    let uid =
+        uid_of_length(UID_LENGTH, is_uid).or_else(|| uid_of_length(STATIC_UID_LENGTH, is_hex))?;
     Some(match uid.contains('_') {
         true => Cow::Owned(uid.replace('_', "-")),
         false => Cow::Borrowed(uid),
@@ -95,22 +98,22 @@ pub(crate) const UID_LENGTH: usize = 36;
 /// Length of a static pod's uid in bytes.
 const STATIC_UID_LENGTH: usize = 32;
 
-/// Whether a text is a uid: groups of hexadecimal digits, separated by `-` or, in systemd's names,
-/// by `_`.
+/// Whether a text is a pod's uid: groups of hexadecimal digits, separated by `-`, or by `_` in
+/// names of systemd.
 pub(crate) fn is_uid(text: &str) -> bool {
-    let divides = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+    let is_separator = |at: usize| matches!(at, 8 | 13 | 18 | 23);
     let mut bytes = text.bytes().enumerate();
     text.len() == UID_LENGTH
-        && bytes.all(|(at, byte)| match divides(at) {
+        && bytes.all(|(at, byte)| match is_separator(at) {
             true => matches!(byte, b'-' | b'_'),
             false => byte.is_ascii_hexdigit(),
         })
 }
 
 fn is_hex(text: &str) -> bool {
-    // A fold, since `all` would branch at each digit.
+    // A fold is faster than `all`, which would branch at each digit.
     text.bytes()
-        .fold(true, |all, byte| all & byte.is_ascii_hexdigit())
+        .fold(true, |is_hex, byte| is_hex & byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -120,7 +123,7 @@ mod tests {
     use super::cgroup_owner_check::{CgroupOwnerCheck, is_usual_path};
     use super::*;
 
-    fn last(path: &str, kind: IdKind) -> Option<PathId<'_>> {
+    fn last_id(path: &str, kind: IdKind) -> Option<PathId<'_>> {
         path_ids(path).filter(|found| found.kind == kind).last()
     }
 
@@ -132,39 +135,39 @@ mod tests {
     /// One row per form of path: the path and the uid of its pod.
     #[test]
     fn every_form_of_path_names_its_container() {
-        let under = UID.replace('-', "_");
+        let slice_uid = UID.replace('-', "_");
         let cases = [
             (
                 "systemd, containerd",
                 format!(
-                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/cri-containerd-{ID}.scope"
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice_uid}.slice/cri-containerd-{ID}.scope"
                 ),
                 Some(UID),
             ),
             (
                 "systemd, CRI-O",
                 format!(
-                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/crio-{ID}.scope"
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice_uid}.slice/crio-{ID}.scope"
                 ),
                 Some(UID),
             ),
             (
                 "systemd, CRI-O, child",
                 format!(
-                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{under}.slice/crio-{ID}.scope/container"
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice_uid}.slice/crio-{ID}.scope/container"
                 ),
                 Some(UID),
             ),
             (
                 "systemd, docker",
                 format!(
-                    "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{under}.slice/docker-{ID}.scope"
+                    "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{slice_uid}.slice/docker-{ID}.scope"
                 ),
                 Some(UID),
             ),
             (
                 "guaranteed",
-                format!("/kubepods.slice/kubepods-pod{under}.slice/cri-containerd-{ID}.scope"),
+                format!("/kubepods.slice/kubepods-pod{slice_uid}.slice/cri-containerd-{ID}.scope"),
                 Some(UID),
             ),
             (
@@ -190,14 +193,14 @@ mod tests {
             (
                 "driver mismatch",
                 format!(
-                    "/system.slice/containerd.service/kubepods-besteffort-pod{under}.slice:cri-containerd:{ID}"
+                    "/system.slice/containerd.service/kubepods-besteffort-pod{slice_uid}.slice:cri-containerd:{ID}"
                 ),
                 Some(UID),
             ),
             (
                 "kind",
                 format!(
-                    "/system.slice/docker-{OUTER}.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{under}.slice/cri-containerd-{ID}.scope"
+                    "/system.slice/docker-{OUTER}.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{slice_uid}.slice/cri-containerd-{ID}.scope"
                 ),
                 Some(UID),
             ),
@@ -237,16 +240,16 @@ mod tests {
             ),
         ];
         for (form, path, pod_uid) in cases {
-            let found = last(&path, IdKind::Container)
+            let found = last_id(&path, IdKind::Container)
                 .unwrap_or_else(|| panic!("{form}: no container in {path}"));
             assert_eq!(found.id, ID, "{form}");
-            let pod = last(&path, IdKind::Pod).map(|found| found.id.into_owned());
+            let pod = last_id(&path, IdKind::Pod).map(|found| found.id.into_owned());
             assert_eq!(pod.as_deref(), pod_uid, "{form}");
             assert!(
                 path[..found.depth].ends_with(ID) || path[..found.depth].ends_with(".scope"),
                 "{form}"
             );
-            // No other cgroup has its id.
+            // The check grants the id, since no other cgroup has it.
             let check = CgroupOwnerCheck::new([path.as_str()], &BTreeMap::new());
             let container = check.container(&path);
             assert_eq!(container, Some((ID.into(), pod.map(Cow::from))), "{form}");
@@ -269,15 +272,15 @@ mod tests {
             format!("/docker/{}", &ID[1..]),
             format!("/docker/{}g", &ID[1..]),
         ] {
-            assert_eq!(last(&path, IdKind::Container), None, "{path}");
+            assert_eq!(last_id(&path, IdKind::Container), None, "{path}");
         }
     }
 
     #[test]
     fn a_pods_own_path_names_the_pod() {
         let path = format!("/kubepods/burstable/pod{UID}");
-        let pod = last(&path, IdKind::Pod);
+        let pod = last_id(&path, IdKind::Pod);
         assert_eq!(pod.unwrap().id, UID);
-        assert_eq!(last("/kubepods/podium", IdKind::Pod), None);
+        assert_eq!(last_id("/kubepods/podium", IdKind::Pod), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of the name of a Kubernetes pod.
+//! The parts of a Kubernetes pod's name.
 
 /// The name of a pod with a random suffix, such as `web-7d4b9c6f5-x2k4q`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,11 +9,11 @@ pub(crate) struct PodName<'a> {
     pub(crate) suffix: &'a str,
 }
 
-/// Characters of random parts of names (Kubernetes, `k8s.io/apimachinery/pkg/util/rand`).
+/// Characters of the random parts of pod names (`k8s.io/apimachinery/pkg/util/rand`).
 const RANDOM_CHARS: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 impl<'a> PodName<'a> {
-    /// The parts of a pod's name; None for a name without a random suffix, as of a `StatefulSet`.
+    /// The parts of a pod's name; None if it has no random suffix, as in a `StatefulSet`.
     pub(crate) fn parse(name: &'a str) -> Option<Self> {
         let is_random = |part: &str| part.chars().all(|char| RANDOM_CHARS.contains(char));
         let (rest, suffix) = name.rsplit_once('-')?;
@@ -28,8 +28,8 @@ impl<'a> PodName<'a> {
     }
 }
 
-/// Whether a name of a row contains `wanted`, ignoring case: its `name`, which may be an id, or
-/// NAMESPACE/POD/CONTAINER, with or without the pod's hashes.
+/// Whether a row's `name` or its path NAMESPACE/POD/CONTAINER contains `wanted`, ignoring case.
+/// `name` may be an id. The path is also tried without the pod's hash, and without hash and suffix.
 pub(crate) fn name_matches(
     wanted: &str,
     name: &str,
@@ -42,12 +42,12 @@ pub(crate) fn name_matches(
         let known: Vec<&str> = parts.into_iter().flatten().collect();
         known.join("/")
     };
-    let short = pod.and_then(PodName::parse);
-    let without_hash = short.map(|pod| format!("{}-{}", pod.workload, pod.suffix));
+    let pod_name = pod.and_then(PodName::parse);
+    let without_hash = pod_name.map(|pod| format!("{}-{}", pod.workload, pod.suffix));
     contains(name)
         || contains(&path(pod))
         || without_hash.is_some_and(|pod| contains(&path(Some(&pod))))
-        || short.is_some_and(|pod| contains(&path(Some(pod.workload))))
+        || pod_name.is_some_and(|pod| contains(&path(Some(pod.workload))))
 }
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown_names_match() {
+    fn a_part_of_a_name_matches() {
         let names = [Some("shop"), Some("web-7d4b9c6f5-x2k4q"), Some("api")];
         let is_match = |wanted: &str| name_matches(wanted, "0123456789abcdef", names);
         let shown = [
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_names_are_split() {
+    fn a_pod_name_is_split_into_workload_and_suffix() {
         let cases = [
             ("web-7d4b9c6f5-x2k4q", Some(("web", "x2k4q"))),
             ("node-agent-x2k4q", Some(("node-agent", "x2k4q"))),

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RuntimeNames {
-    /// By the runtime's id.
+    /// Containers by the runtime's id.
     pub containers: BTreeMap<Arc<str>, Arc<Container>>,
-    /// By uid.
+    /// Pods by uid.
     pub pods: BTreeMap<Arc<str>, Arc<Pod>>,
 }
 
@@ -21,7 +21,7 @@ pub struct Container {
     /// Its name (within its pod, if it has one); never empty. The pause container of a pod is
     /// `POD`.
     pub name: String,
-    /// Uid of its pod.
+    /// Uid of its pod; None if it is in no pod, or the runtime does not know the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Arc<str>>,
     /// The runtime, as it calls itself: `containerd`, `cri-o`, `docker`, `podman`.
@@ -61,7 +61,7 @@ impl RuntimeNames {
         Some((container, pod))
     }
 
-    /// A pod.
+    /// A pod, if known.
     #[must_use]
     pub fn pod(&self, uid: &str) -> Option<&Pod> {
         self.pods.get(uid).map(AsRef::as_ref)

@@ -2,12 +2,12 @@
 
 use super::directories;
 
-/// Suffixes of units with processes in their cgroups. Slices have none.
-const UNITS: [&str; 5] = [".service", ".scope", ".socket", ".mount", ".swap"];
+/// Suffixes of the units whose cgroups have processes. Slices have none.
+const UNIT_SUFFIXES: [&str; 5] = [".service", ".scope", ".socket", ".mount", ".swap"];
 
 /// The systemd unit of a cgroup, such as `nginx.service` or `getty@tty1.service`: the outermost
-/// unit, as in `systemctl status PID`. In a user's own manager it is the user's unit, as in
-/// `systemctl --user`.
+/// unit, as in `systemctl status PID`. Below a user's own manager (`user@UID.service`) it is the
+/// user's unit, as in `systemctl --user`.
 #[must_use]
 pub fn unit(path: &str) -> Option<&str> {
     let units = directories(path).map(|(_, name)| {
@@ -15,13 +15,13 @@ pub fn unit(path: &str) -> Option<&str> {
         name.strip_prefix('_').unwrap_or(name)
     });
     let is_unit = |name: &&str| {
-        let stem = UNITS.iter().find_map(|end| name.strip_suffix(end));
+        let stem = UNIT_SUFFIXES.iter().find_map(|end| name.strip_suffix(end));
         stem.is_some_and(|stem| !stem.is_empty())
     };
     let mut units = units.filter(is_unit).peekable();
-    let first = units.next()?;
-    let of_user = first.starts_with("user@");
-    units.next().filter(|_| of_user).or(Some(first))
+    let outermost = units.next()?;
+    let is_user_manager = outermost.starts_with("user@");
+    units.next().filter(|_| is_user_manager).or(Some(outermost))
 }
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_give_systemd_units() {
+    fn the_unit_is_found_in_a_path() {
         let user = "/user.slice/user-1000.slice/user@1000.service";
         let cases = [
             ("/system.slice/nginx.service", Some("nginx.service")),

@@ -1,8 +1,8 @@
 //! The clock of the programs' timestamps, read in user space.
 //!
-//! Both sides call it `CLOCK_MONOTONIC`, but in a time namespace user space sees another clock
-//! (Linux 5.6, `time_namespaces(7)`). The offset between the two clocks is constant and is
-//! measured.
+//! Programs and user space both read `CLOCK_MONOTONIC`. But in a time namespace user space sees
+//! another clock (Linux 5.6, `time_namespaces(7)`). The offset between these clocks is constant,
+//! and is measured.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::sys::clock::{nanos, now, wall};
 /// The programs' clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelClock {
-    /// Nanoseconds by which it is ahead of this process's clock.
+    /// Nanoseconds by which the programs' clock is ahead of this process's clock.
     ahead: i64,
 }
 
-/// Readings that narrow the offset down. An interrupt makes single readings less exact.
+/// Number of readings that narrow the offset down. An interrupt makes a single reading less exact.
 const READINGS: usize = 8;
 
 impl KernelClock {
@@ -32,7 +32,7 @@ impl KernelClock {
             bounds.narrow(before, object.maps.clock.get(0)?.now, after);
         }
         Ok(Self {
-            ahead: bounds.distance(),
+            ahead: bounds.offset(),
         })
     }
 
@@ -42,8 +42,8 @@ impl KernelClock {
     }
 
     /// Converts a time of this process's clock to the programs' clock.
-    pub(crate) fn convert(self, ours: Duration) -> Duration {
-        Duration::from_nanos(nanos(ours).saturating_add_signed(self.ahead))
+    pub(crate) fn convert(self, process_time: Duration) -> Duration {
+        Duration::from_nanos(nanos(process_time).saturating_add_signed(self.ahead))
     }
 
     /// The current time of the programs' clock.
@@ -52,17 +52,17 @@ impl KernelClock {
     }
 }
 
-/// Lower and upper bound of the offset.
+/// Lower and upper bound of the offset, in ns.
 struct OffsetBounds {
-    least: i64,
-    most: i64,
+    lower: i64,
+    upper: i64,
 }
 
 impl Default for OffsetBounds {
     fn default() -> Self {
         Self {
-            least: i64::MIN,
-            most: i64::MAX,
+            lower: i64::MIN,
+            upper: i64::MAX,
         }
     }
 }
@@ -71,15 +71,16 @@ impl OffsetBounds {
     /// Narrows the bounds by a timestamp of the programs that was taken between two readings of
     /// this process's clock.
     fn narrow(&mut self, before: u64, stamp: u64, after: u64) {
-        self.least = self.least.max(stamp.wrapping_sub(after).cast_signed());
-        self.most = self.most.min(stamp.wrapping_sub(before).cast_signed());
+        self.lower = self.lower.max(stamp.wrapping_sub(after).cast_signed());
+        self.upper = self.upper.min(stamp.wrapping_sub(before).cast_signed());
     }
 
-    fn distance(&self) -> i64 {
-        if (self.least..=self.most).contains(&0) {
+    /// The offset: 0 if the bounds allow it, else the middle between them.
+    fn offset(&self) -> i64 {
+        if (self.lower..=self.upper).contains(&0) {
             0
         } else {
-            self.least.midpoint(self.most)
+            self.lower.midpoint(self.upper)
         }
     }
 }
@@ -105,7 +106,7 @@ mod tests {
                 bounds.narrow(at - before, at.wrapping_add_signed(ahead), at + after);
             }
             let narrowest = readings.iter().map(|(_, before, after)| before + after).min();
-            prop_assert!(bounds.distance().abs_diff(ahead) <= narrowest.unwrap());
+            prop_assert!(bounds.offset().abs_diff(ahead) <= narrowest.unwrap());
         }
 
         #[test]
@@ -116,7 +117,7 @@ mod tests {
             for (at, before, after) in readings {
                 bounds.narrow(at - before, at, at.saturating_add(after));
             }
-            prop_assert_eq!(bounds.distance(), 0);
+            prop_assert_eq!(bounds.offset(), 0);
         }
     }
 }

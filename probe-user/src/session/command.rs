@@ -1,5 +1,5 @@
-//! The command of `stat -- command`. It gets a cgroup of its own, so that its row covers exactly
-//! the command and its children. If no cgroup can be created, its process tree is followed instead.
+//! The command of `stat -- command`. It gets its own cgroup, so that its row covers exactly the
+//! command and its children. If no cgroup can be created, its process tree is followed instead.
 
 use std::{ffi::OsString, io, os::fd::AsFd as _, process::ExitStatus};
 
@@ -20,19 +20,21 @@ use crate::{
 pub struct Command {
     child: Child,
     name: String,
-    /// None if the process tree is followed instead.
+    /// The command's own cgroup; None if the process tree is followed, or only the current cgroup
+    /// is used.
     cgroup: Option<TemporaryCgroup>,
 }
 
 /// A running command.
 pub struct RunningCommand {
     process: AsyncFd<RunningChild>,
-    /// Removed with this value: after the last pull, so that the row still has its name.
+    /// The command's cgroup. It is removed when this value is dropped: after the last pull, so that
+    /// the row still has the cgroup's name.
     _cgroup: Option<TemporaryCgroup>,
 }
 
 impl Command {
-    /// Creates the process, which waits to be started, in a cgroup of its own if one can be
+    /// Creates the process, which waits for [`Self::start`]. It is in its own cgroup if one can be
     /// created.
     ///
     /// # Errors
@@ -40,9 +42,9 @@ impl Command {
     /// If no process can be created.
     pub fn prepare(words: &[OsString], hierarchy: &Hierarchy) -> io::Result<Self> {
         let name = name(words);
-        let placed = TemporaryCgroup::make(hierarchy, "stat")
+        let in_own_cgroup = TemporaryCgroup::make(hierarchy, "stat")
             .and_then(|cgroup| Ok((Child::new(words, Some(cgroup.directory.as_fd()))?, cgroup)));
-        let (child, cgroup) = match placed {
+        let (child, cgroup) = match in_own_cgroup {
             Ok((child, cgroup)) => (child, Some(cgroup)),
             Err(error) => {
                 tracing::warn!(
@@ -59,7 +61,7 @@ impl Command {
         })
     }
 
-    /// Creates the process, which waits to be started, in the cgroup of the current process.
+    /// Creates the process, which waits for [`Self::start`], in the cgroup of the current process.
     ///
     /// # Errors
     ///
@@ -110,8 +112,8 @@ impl Command {
     }
 }
 
-/// The processes of the command that is charged to `owner`: those in its cgroup and below, or those
-/// of its process tree. A process that cannot be read has ended.
+/// The processes of the command that is charged to `owner`: the processes in its cgroup and below,
+/// or those of its process tree. Empty if they cannot be read.
 pub(super) fn processes(
     object: &EbpfObject,
     hierarchy: &Hierarchy,

@@ -15,8 +15,9 @@ pub enum ByProcess {
     No,
     /// All rows.
     All,
-    /// Rows of counts. Rows of samples are by cgroup, since each process has many of them. A cgroup
-    /// has a row of its own too, so that its totals continue when its processes have ended.
+    /// Only rows of counts. Rows of samples are by cgroup, since each process has many of them.
+    /// Each cgroup has its own row of counts too, so that its totals continue when its processes
+    /// have ended.
     Counts,
 }
 
@@ -38,8 +39,8 @@ impl ByProcess {
 }
 
 impl From<bool> for ByProcess {
-    fn from(all: bool) -> Self {
-        if all { Self::All } else { Self::No }
+    fn from(is_by_process: bool) -> Self {
+        if is_by_process { Self::All } else { Self::No }
     }
 }
 
@@ -57,10 +58,11 @@ pub struct Config {
     pub hook: Hook,
     /// Which rows are keyed by process.
     pub by_process: ByProcess,
-    /// A command's process tree will be followed
+    /// Whether a command's process tree will be followed
     /// ([`Session::follow`](super::Session::follow)).
     pub follow_command: bool,
-    /// Rows that the USAGE map can have; None: by the number of CPUs.
+    /// Maximum number of rows in the USAGE map; None for a number that follows from the number of
+    /// CPUs.
     pub max_rows: Option<u32>,
     /// Sampling of memory accesses by SPE.
     pub spe: Option<SpeConfig>,
@@ -68,43 +70,44 @@ pub struct Config {
     pub memory: bool,
     /// Whether to read the pressure, throttling and memory events of cgroups.
     pub pressure: bool,
-    /// Sampling of events. It needs counting too, which finds the owners.
+    /// Sampling of events. It also needs a plan that counts, since counting finds the owners.
     pub sampling: Option<SamplingConfig>,
-    /// Resolves the names of containers; without it snapshots have ids only.
+    /// The resolver of container names; None if snapshots have only ids.
     pub resolver: Option<Arc<Resolver>>,
-    /// Where maps and programs are pinned, so that counting outlives the process and the next
-    /// session continues it; None: counting ends with this session.
+    /// The directory in which maps and programs are pinned, so that counting outlives the process
+    /// and the next session continues it. None if counting ends with this session.
     pub pins: Option<PinPath>,
 }
 
 impl Config {
     /// The programs that report starts and ends of cgroups, processes and CPUs, and moves of tasks.
     ///
-    /// With `PREEMPT_RT` a task that changes its cgroup can be preempted while `cgroup_attach`
-    /// charges its slice (Linux 7.0), and the deltas would be charged twice. So this program is
-    /// left out: the whole slice belongs to the old cgroup, and is counted as moved.
+    /// `cgroup_attach` is left out with `PREEMPT_RT`. There a task that changes its cgroup can be
+    /// preempted while `cgroup_attach` charges its slice (Linux 7.0), and the deltas would be
+    /// charged twice. Without it, the whole slice is charged to the old cgroup, and is counted as
+    /// moved.
     pub(super) fn lifecycle(&self, machine: &Machine) -> Vec<object::Tracepoint> {
-        let mut all = vec![
+        let mut programs = vec![
             object::CGROUP_MKDIR,
             object::CGROUP_RMDIR,
             object::CPU_HOTPLUG,
         ];
-        // As in `uname -v`. Only kernels before 6.12 with the PREEMPT_RT patch have
-        // /sys/kernel/realtime.
+        // The version as in `uname -v` names PREEMPT_RT. /sys/kernel/realtime exists only on
+        // kernels before 6.12 with the PREEMPT_RT patch.
         let version = machine.proc("sys/kernel/version").unwrap_or_default();
         if !version.split(' ').any(|word| word == "PREEMPT_RT") {
-            all.push(object::CGROUP_ATTACH);
+            programs.push(object::CGROUP_ATTACH);
         }
         if self.by_process.any() {
-            all.push(object::PROCESS_EXIT);
+            programs.push(object::PROCESS_EXIT);
         }
         if self.keeps_ledger(machine) {
-            all.push(object::WAIT_MIGRATE);
+            programs.push(object::WAIT_MIGRATE);
         }
         if self.follow_command {
-            all.extend([object::FOLLOW_FORK, object::FOLLOW_FREE]);
+            programs.extend([object::FOLLOW_FORK, object::FOLLOW_FREE]);
         }
-        all
+        programs
     }
 
     /// Whether the ledger of waits is kept. It needs run queues of CPUs: schedulers of `sched_ext`

@@ -8,7 +8,7 @@ use probe_common::SLOTS;
 use super::{CpuCounters, EbpfObject, SessionError, object::READ_COST};
 use crate::{plan::Plan, snapshot::ReadCost};
 
-/// Number of runs. The time of the fastest is used, since nothing disturbed it.
+/// Number of runs. The fastest run counts, since it was disturbed least.
 const RUNS: u32 = 8;
 
 /// Read costs by kind of core (None if the machine has only one kind): each kind has its own
@@ -17,8 +17,8 @@ const RUNS: u32 = 8;
 pub(crate) struct ReadCosts(BTreeMap<Option<usize>, ReadCost>);
 
 impl ReadCosts {
-    /// Measures the read cost on the first CPU of each kind of core. Of multiplexed groups only the
-    /// running one is measured.
+    /// Measures the read cost on the first CPU of each kind of core: of the fixed groups, and of
+    /// the multiplexed group that is running.
     pub(super) fn measure(
         object: &mut EbpfObject,
         plan: &Plan,
@@ -61,7 +61,7 @@ fn read_cost(
         .running
         .map_or(&[][..], |group| &plan.groups[group..=group]);
     let slots = fixed.iter().chain(rotated).flatten();
-    // No counter has this slot, so this is the cost of the measurement itself.
+    // No counter is in this slot, so this is the cost of the measurement itself.
     let overhead = read_nanos(object, counters.cpu, SLOTS)?;
     let mut cost = ReadCost::default();
     for (slot, planned) in slots.enumerate() {
@@ -79,13 +79,13 @@ fn read_cost(
 
 /// The shortest reading of a slot, in nanoseconds; 0 if the CPU is offline.
 fn read_nanos(object: &mut EbpfObject, cpu: u32, slot: usize) -> Result<u64, SessionError> {
-    let mut least = None;
+    let mut fastest = None;
     for _ in 0..RUNS {
         let ran = object.programs.run(READ_COST, Some(cpu), &[slot as u64])?;
         let Some(nanos) = ran.map(u64::from) else {
             return Ok(0);
         };
-        least = Some(least.map_or(nanos, |least: u64| least.min(nanos)));
+        fastest = Some(fastest.map_or(nanos, |fastest: u64| fastest.min(nanos)));
     }
-    Ok(least.unwrap_or(0))
+    Ok(fastest.unwrap_or(0))
 }

@@ -1,5 +1,5 @@
-//! The CPUs that a session counts on: their counters, the group that runs on each, and the hook
-//! that sees changes of the owner.
+//! The CPUs that a session counts on ([`CountedCpus`]): their counters, the multiplexed group that
+//! runs on each, and the hook that sees changes of the owner.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ pub(crate) struct CountedCpus {
     pub(crate) counters: Vec<CpuCounters>,
     pub(crate) hook: SwitchHook,
     pub(crate) rotation: Rotation,
-    /// Flushes of CPUs since the session began.
+    /// Number of flushes of CPUs since the session began.
     pub(crate) flushes: u64,
 }
 
@@ -41,14 +41,14 @@ impl CountedCpus {
         self.counters.iter().map(|counters| counters.cpu)
     }
 
-    /// Arms every CPU. The hook returns at once on an unarmed CPU, so all counters of a CPU start
-    /// at one instant.
+    /// Arms every CPU: the hook charges on a CPU only once the CPU is armed. So all counters of a
+    /// CPU start at one instant.
     pub(super) fn arm_all(
         &mut self,
         object: &mut EbpfObject,
         mut pins: Option<&mut SessionPins>,
     ) -> Result<(), SessionError> {
-        let mut took = Duration::ZERO;
+        let mut arming_time = Duration::ZERO;
         for at in 0..self.counters.len() {
             let cpu = self.counters[at].cpu;
             make_idle_rows(object, &self.config.plan, cpu)?;
@@ -57,34 +57,35 @@ impl CountedCpus {
             }
             let before = thread_time();
             self.arm(object, at)?;
-            took += thread_time().saturating_sub(before);
+            arming_time += thread_time().saturating_sub(before);
             if let Some(pins) = &mut pins {
                 pins.handover.store_gap(object, cpu)?;
             }
         }
-        self.rotation.start(self.counters.len(), took);
+        self.rotation.start(self.counters.len(), arming_time);
         Ok(())
     }
 
-    /// Gives the programs the counters of a CPU, and starts the accounting on it.
+    /// Gives the programs the counters of a CPU, and starts the accounting on it. `at` is an index
+    /// into `counters`.
     pub(super) fn arm(&mut self, object: &mut EbpfObject, at: usize) -> Result<(), SessionError> {
         let plan = &self.config.plan;
         let counters = &mut self.counters[at];
         counters.insert_fixed(object, plan)?;
-        let due = self.rotation.due_group(plan, counters.cpu);
-        if let Some(group) = due {
+        let due_group = self.rotation.due_group(plan, counters.cpu);
+        if let Some(group) = due_group {
             counters.insert_rotated(object, plan, group)?;
         }
-        counters.running = due;
+        counters.running = due_group;
         self.flush_as_is(object, at, FlushMode::Arm)?;
-        match due {
+        match due_group {
             Some(group) => self.counters[at].start(&self.config.plan, group),
             None => Ok(()),
         }
     }
 
-    /// Inserts a row on one CPU for each of these owners that has none there. `created_at` is its
-    /// time of creation.
+    /// Inserts a row on one CPU for each of these owners that has none there. `created_at` is the
+    /// row's time of creation, in ns of the programs' clock.
     pub(super) fn make_rows(
         &self,
         object: &EbpfObject,
@@ -92,8 +93,8 @@ impl CountedCpus {
         owners: impl Iterator<Item = CgroupId>,
     ) -> Result<(), SessionError> {
         let config = &self.config;
-        let counts = |cpu: &u32| config.counts_on_cpus() && config.plan.counts_on(0, *cpu);
-        let Some(cpu) = self.numbers().find(counts) else {
+        let is_counted = |cpu: &u32| config.counts_on_cpus() && config.plan.counts_on(0, *cpu);
+        let Some(cpu) = self.numbers().find(is_counted) else {
             return Ok(());
         };
         let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
@@ -119,15 +120,15 @@ impl CountedCpus {
         object: &mut EbpfObject,
         cpu: u32,
         mode: FlushMode,
-        live: (u64, u64),
+        running: (u64, u64),
     ) -> Result<(), SessionError> {
         let multiplexed = self.config.plan.multiplexed_groups(cpu).nth(1).is_some();
-        let ran = flush::run(object, cpu, mode, live, multiplexed)?;
+        let ran = flush::run(object, cpu, mode, running, multiplexed)?;
         self.flushes += u64::from(ran);
         Ok(())
     }
 
-    /// Flushes a CPU and keeps its running group.
+    /// Flushes a CPU whose multiplexed group stays the same.
     fn flush_as_is(
         &mut self,
         object: &mut EbpfObject,
@@ -135,10 +136,10 @@ impl CountedCpus {
         mode: FlushMode,
     ) -> Result<(), SessionError> {
         let counters = &self.counters[at];
-        let live = counters.running.map_or((NO_GROUP, 0), |group| {
+        let running = counters.running.map_or((NO_GROUP, 0), |group| {
             (group as u64, self.config.plan.groups[group].len() as u64)
         });
-        self.flush(object, counters.cpu, mode, live)
+        self.flush(object, counters.cpu, mode, running)
     }
 
     /// Flushes the CPUs that are not idle.
@@ -164,16 +165,17 @@ impl CountedCpus {
 
     /// Replaces the hook `cgroup-switches` by `sched-switch`, after it missed switches.
     pub(super) fn fall_back(&mut self, object: &mut EbpfObject) -> Result<(), SessionError> {
-        // Open slices belong to the running tasks; from here on owners are known.
+        // From here on the programs see each change of the owner, so they can know the owners of
+        // open slices.
         match self.hook.fall_back(object)? {
             true => self.reopen_slices(object),
             false => Ok(()),
         }
     }
 
-    /// Attaches the program `sched_exit` unless it is attached or cannot be.
+    /// Attaches the program `sched_exit`, unless it is attached or this kernel cannot attach it.
     pub(super) fn watch_exits(&mut self, object: &mut EbpfObject) -> Result<(), SessionError> {
-        // A switch that was hidden before may have left open a slice of a task that no longer runs.
+        // After a hidden switch, the open slice may be that of a task that no longer runs.
         match self.config.counts_on_cpus() && self.hook.watch_exits(object)? {
             true => self.reopen_slices(object),
             false => Ok(()),
@@ -194,8 +196,9 @@ impl CountedCpus {
         self.numbers().map(groups).max().unwrap_or(0)
     }
 
-    /// Switches to the next group if the current interval is over. Its length is `fixed`, or
-    /// follows from the cost of exchanges. Returns the time until the next call.
+    /// Switches to the next group if the current multiplexing interval is over. The interval has
+    /// the length `fixed`, or one that follows from the cost of exchanges. Returns the time until
+    /// the next call.
     pub(super) fn rotate_if_due(
         &mut self,
         object: &mut EbpfObject,
@@ -218,20 +221,20 @@ impl CountedCpus {
         object: &mut EbpfObject,
         states: &BTreeMap<u32, CpuState>,
     ) -> Result<(), SessionError> {
-        // CPU time: an exchange that waits for a CPU costs nothing.
-        let (time, exchanges) = (thread_time(), self.rotation.exchanges);
+        // The cost is CPU time: waiting for a CPU costs nothing.
+        let (time_before, exchanges_before) = (thread_time(), self.rotation.exchanges);
         let awake = self.awake(states);
         self.rotation.begin(self.round().max(1), states);
         for at in awake {
             self.exchange(object, at)?;
         }
-        let took = thread_time().saturating_sub(time);
-        self.rotation.exchanged(exchanges, took);
+        let took = thread_time().saturating_sub(time_before);
+        self.rotation.exchanged(exchanges_before, took);
         Ok(())
     }
 
     /// CPUs with multiplexed groups on which a task ran since the last exchange, as indices into
-    /// the counters.
+    /// `counters`.
     fn awake(&self, states: &BTreeMap<u32, CpuState>) -> Vec<usize> {
         let awake = |at: &usize| {
             let cpu = self.counters[*at].cpu;
@@ -242,8 +245,8 @@ impl CountedCpus {
         (0..self.counters.len()).filter(awake).collect()
     }
 
-    /// Exchanges the counters in the slots of one CPU. No group runs during the exchange: its time
-    /// goes to the new group, without counts.
+    /// Exchanges the counters in the slots of one CPU. No multiplexed group runs during the
+    /// exchange: this time is enabled time of the new group, without counts.
     fn exchange(&mut self, object: &mut EbpfObject, at: usize) -> Result<(), SessionError> {
         let plan = &self.config.plan;
         let counters = &self.counters[at];

@@ -14,14 +14,16 @@ use crate::{
 /// The counters of one CPU. Closing them ends the counting on the CPU.
 pub(crate) struct CpuCounters {
     pub(crate) cpu: u32,
-    /// By group of the plan; empty for a group of another kind of core. None for a scheduler event.
+    /// Open events by group of the plan; empty for a group of another kind of core. A scheduler
+    /// event is None: only the programs count it.
     groups: Vec<Vec<Option<OwnedFd>>>,
-    /// The rotated group that runs, if any.
+    /// The multiplexed group that runs; None if no groups are multiplexed.
     pub(crate) running: Option<usize>,
 }
 
 impl CpuCounters {
-    /// Opens every counter of the plan on one CPU. Groups that are not rotated count from here on.
+    /// Opens every counter of the plan on one CPU. Groups that are not multiplexed count from here
+    /// on.
     pub(crate) fn open(plan: &Plan, cpu: u32) -> Result<Self, SessionError> {
         let mut groups = Vec::with_capacity(plan.groups.len());
         for (at, group) in plan.groups.iter().enumerate() {
@@ -52,7 +54,7 @@ impl CpuCounters {
         })
     }
 
-    /// Puts the counters of the groups that are not rotated into the maps of their slots.
+    /// Puts the counters of the groups that are not multiplexed into the maps of their slots.
     pub(crate) fn insert_fixed(
         &self,
         object: &EbpfObject,
@@ -61,7 +63,7 @@ impl CpuCounters {
         self.insert(object, 0, self.groups[..plan.fixed()].iter().flatten())
     }
 
-    /// Puts the counters of a rotated group into the slots after those of the other groups.
+    /// Puts the counters of a multiplexed group into the slots after those of the fixed groups.
     pub(crate) fn insert_rotated(
         &self,
         object: &EbpfObject,
@@ -71,14 +73,14 @@ impl CpuCounters {
         self.insert(object, plan.fixed_slots(), self.groups[group].iter())
     }
 
-    /// Starts a rotated group.
+    /// Starts a multiplexed group.
     pub(crate) fn start(&self, plan: &Plan, group: usize) -> Result<(), SessionError> {
         leader(&self.groups[group])
             .map_or(Ok(()), perf::enable)
             .map_err(|error| refused(plan, &plan.groups[group][0], self.cpu, &error))
     }
 
-    /// Stops a rotated group; its counts stay readable.
+    /// Stops a multiplexed group; its counts stay readable.
     pub(crate) fn stop(&self, group: usize) -> Result<(), SessionError> {
         leader(&self.groups[group])
             .map_or(Ok(()), perf::disable)
@@ -91,10 +93,10 @@ impl CpuCounters {
     fn insert<'a>(
         &self,
         object: &EbpfObject,
-        first: usize,
+        first_slot: usize,
         counters: impl Iterator<Item = &'a Option<OwnedFd>>,
     ) -> Result<(), SessionError> {
-        for (slot, event) in (first..).zip(counters) {
+        for (slot, event) in (first_slot..).zip(counters) {
             if let Some(event) = event {
                 object.maps.counters.set(slot, self.cpu, event.as_fd())?;
             }
@@ -103,7 +105,7 @@ impl CpuCounters {
     }
 }
 
-/// The event that leads a group; None if the group has only scheduler events.
+/// The first event of a group, which leads it; None if the group has only scheduler events.
 fn leader(group: &[Option<OwnedFd>]) -> Option<BorrowedFd<'_>> {
     group.iter().flatten().next().map(|event| event.as_fd())
 }

@@ -1,4 +1,4 @@
-//! Why counting could not start.
+//! Errors of a session.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub enum SessionError {
     /// The kernel's types (BTF) cannot be used.
     #[error(transparent)]
     Btf(#[from] BtfError),
-    /// The object, one of its maps or programs was refused.
+    /// The kernel refused the object, one of its maps or one of its programs.
     #[error(
         "the kernel refused {what}: {reason}; {advice}", advice = advice(reason)
     )]
@@ -48,7 +48,7 @@ pub enum SessionError {
         event: String,
         /// The CPU.
         cpu: u32,
-        /// What it means and what to do.
+        /// The meaning of the refusal, and what to do.
         reason: String,
     },
     /// The hook does not see the task whose wait ends.
@@ -77,7 +77,7 @@ pub enum SessionError {
         /// The CPU.
         cpu: u32,
     },
-    /// What is to be counted does not fit.
+    /// The requested events cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A map could not be read or written.
@@ -106,7 +106,7 @@ pub enum SessionError {
     Busy {
         /// The CPU.
         cpu: u32,
-        /// How often it was tried.
+        /// Number of tries.
         tries: u32,
     },
     /// The session needs more descriptors than this process may have.
@@ -129,7 +129,8 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// The kernel's answer alone, if this is a refusal.
+    /// Only the kernel's reason, if the kernel refused a part of the object; else the whole
+    /// message.
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Bpf { reason, .. } => reason,

@@ -1,5 +1,6 @@
-//! The hook that sees changes of the owner. Attaches it; `cgroup-switches` is admitted only after a
-//! check that no run of it is missing, and is watched from then on.
+//! The hook that sees changes of the owner ([`SwitchHook`]). The hook `cgroup-switches` is admitted
+//! only after a test load has shown that it runs at each switch. From then on each pull checks
+//! that.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,7 @@ use crate::{
     sys::{clock::now, perf, spawn},
 };
 
-/// Compares the runs of the hook on one CPU with the kernel's own count of the same switches.
+/// Compares the hook's runs on one CPU with the kernel's own count of the same switches.
 struct SwitchWatch {
     cpu: u32,
     /// A plain counter of cgroup switches.
@@ -31,23 +32,25 @@ struct SwitchWatch {
     runs_before: u64,
 }
 
-/// Whether the program `sched_exit` sees the switches that the kernel hides from `sched_switch`.
+/// The state of the program `sched_exit`, which sees switches that the kernel hides from
+/// `sched_switch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SchedExitHook {
-    /// No switch was missed yet.
+    /// Not attached: no switch was missed yet.
     #[default]
     NotNeeded,
-    /// The program is attached.
+    /// Attached.
     Watched,
-    /// This kernel has no such tracepoint, or refused the program.
+    /// Not available: this kernel has no such tracepoint, or refused the program.
     Unknown,
 }
 
-/// Switches that the hook must see on each CPU before it is admitted.
+/// Number of switches that the hook must see on each CPU before it is admitted.
 const ADMISSION_SWITCHES: u64 = 10;
 
-/// Pause between these switches in the first round of the test load. Other load may keep a CPU from
-/// idling, or delay a switch until the sleep is over: each further round pauses four times as long.
+/// Pause between the switches of the test load in its first round. Each further round pauses four
+/// times as long, since other load may keep a CPU from idling, or delay a switch until the sleep is
+/// over.
 const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
 
 /// Time after which no further round begins.
@@ -59,9 +62,9 @@ pub(crate) struct SwitchHook {
     /// Links of `cgroup-switches`, while it is tried or in use.
     links: Option<EventLinks>,
     watches: Vec<SwitchWatch>,
-    /// Whether the program `sched_exit` sees hidden switches.
+    /// The state of the program `sched_exit`.
     pub(super) exits: SchedExitHook,
-    /// The most switches that a pull found missed by `cgroup-switches`.
+    /// The largest number of switches that `cgroup-switches` had missed at a pull.
     pub(super) most_missed: u64,
 }
 
@@ -144,7 +147,8 @@ impl SwitchHook {
         Ok(true)
     }
 
-    /// Logs a missed switch, after an attempt to attach `sched_exit` that may have been refused.
+    /// Logs a missed switch, after an attempt to attach `sched_exit`. `refused` is the error of
+    /// that attempt.
     pub(super) fn log_missed(&self, refused: Option<&SessionError>) {
         let exit = SCHED_EXIT.at();
         match (self.exits, refused) {
@@ -203,12 +207,13 @@ impl SwitchHook {
         Ok(())
     }
 
-    /// The switches of every CPU that is watched, for a comparison with states that are read later.
+    /// The number of switches on each watched CPU, for [`Self::missed`] with states that are read
+    /// later.
     pub(super) fn switches(&self) -> Vec<u64> {
         self.watches.iter().map(SwitchWatch::count).collect()
     }
 
-    /// Number of `switches` that the hook did not see.
+    /// The number of `switches` that the hook did not see, given the programs' `states`.
     pub(super) fn missed(&mut self, switches: &[u64], states: &BTreeMap<u32, CpuState>) -> u64 {
         let missed = |(watch, now): (&SwitchWatch, &u64)| {
             let runs =
@@ -273,7 +278,7 @@ impl SwitchWatch {
     }
 }
 
-/// Has a child in a cgroup of its own sleep and wake on each CPU. This causes switches between two
+/// Lets a child in its own cgroup sleep and wake on each CPU. This causes switches between two
 /// cgroups, most of them into and out of idle.
 fn cause_switches(hierarchy: &Hierarchy, cpus: &[u32], pause: Duration) -> Result<(), String> {
     let failed =

@@ -11,21 +11,22 @@ use probe_common::CpuState;
 
 use crate::sys::uevents::CpuUevents;
 
-/// The enabled time of a working counter grows within these nanoseconds: a kernel that does not
-/// trust the CPU's clock advances its own by ticks, of 10 ms at most.
-const CERTAINLY_ENABLED: u64 = 100_000_000;
+/// Nanoseconds within which the enabled time of a working counter certainly grows. A kernel that
+/// does not trust the CPU's clock advances its own clock only at each tick, every 10 ms at most.
+const STALLED_AFTER: u64 = 100_000_000;
 
-/// The longest time for which the kernel refuses events on a CPU that it lists as online: it lists
-/// a CPU before perf can count there, and still does when perf no longer can. This takes
-/// milliseconds; a virtual CPU that gets no time takes longer.
-const CHANGES: Duration = Duration::from_secs(10);
+/// The longest time for which the kernel may refuse events on a CPU that it lists as online. It
+/// lists a CPU before perf can count there, and still lists it when perf no longer can. This takes
+/// milliseconds, and longer on a virtual CPU that gets no time.
+const MAX_CHANGE_TIME: Duration = Duration::from_secs(10);
 
 /// Detects CPUs that go offline or come online, by the kernel's messages or by stalled counters.
 pub(crate) struct Hotplug {
     messages: CpuUevents,
-    /// By CPU: the enabled time of its first group, and when that value was first read.
+    /// By CPU: the enabled time of its first group, and the time at which that value was first
+    /// read, both in ns.
     last_enabled: HashMap<u32, (u64, u64)>,
-    /// By CPU: when its events were first refused.
+    /// By CPU: the time at which its events were first refused.
     refused: HashMap<u32, Instant>,
 }
 
@@ -38,7 +39,8 @@ impl Hotplug {
         }
     }
 
-    /// The descriptor that is readable when a CPU came online or went offline, if there is one.
+    /// The descriptor that is readable when a CPU came online or went offline; None if the kernel's
+    /// messages are not available.
     pub(super) fn raw_fd(&self) -> Option<RawFd> {
         self.messages.raw_fd()
     }
@@ -53,12 +55,12 @@ impl Hotplug {
     /// coming online or going offline.
     pub(super) fn may_be_changing(&mut self, cpu: u32, now: Instant) -> bool {
         let first = *self.refused.entry(cpu).or_insert(now);
-        now.saturating_duration_since(first) < CHANGES
+        now.saturating_duration_since(first) < MAX_CHANGE_TIME
     }
 
-    /// Forgets refusals on CPUs that are counted or offline. `waiting` is true for the other CPUs.
-    pub(super) fn retain_refused(&mut self, waiting: impl Fn(u32) -> bool) {
-        self.refused.retain(|cpu, _| waiting(*cpu));
+    /// Forgets refusals on CPUs that are counted or offline: `is_uncounted` is false for these.
+    pub(super) fn retain_refused(&mut self, is_uncounted: impl Fn(u32) -> bool) {
+        self.refused.retain(|cpu, _| is_uncounted(*cpu));
     }
 
     /// Forgets the readings of a CPU.
@@ -66,14 +68,14 @@ impl Hotplug {
         self.last_enabled.remove(&cpu);
     }
 
-    /// Whether repeated readings show that the enabled time of a CPU's counters no longer grows.
+    /// Whether the enabled time of a CPU's counters no longer grows, by the readings so far.
     pub(super) fn is_stalled(&mut self, cpu: u32, state: &CpuState) -> bool {
-        let now = (state.enabled[0].last, state.since);
-        let first = self.last_enabled.entry(cpu).or_insert(now);
-        if first.0 != now.0 {
-            *first = now;
+        let (enabled, time) = (state.enabled[0].last, state.since);
+        let last_growth = self.last_enabled.entry(cpu).or_insert((enabled, time));
+        if last_growth.0 != enabled {
+            *last_growth = (enabled, time);
         }
-        now.1.saturating_sub(first.1) > CERTAINLY_ENABLED
+        time.saturating_sub(last_growth.1) > STALLED_AFTER
     }
 }
 
@@ -86,10 +88,10 @@ mod tests {
         let mut hotplug = Hotplug::listen();
         let start = Instant::now();
         assert!(hotplug.may_be_changing(1, start));
-        assert!(hotplug.may_be_changing(1, start + CHANGES / 2));
-        assert!(!hotplug.may_be_changing(1, start + CHANGES));
+        assert!(hotplug.may_be_changing(1, start + MAX_CHANGE_TIME / 2));
+        assert!(!hotplug.may_be_changing(1, start + MAX_CHANGE_TIME));
         // The CPU went offline, and is refused again when it comes back a day later.
         hotplug.retain_refused(|cpu| cpu != 1);
-        assert!(hotplug.may_be_changing(1, start + CHANGES * 8640));
+        assert!(hotplug.may_be_changing(1, start + MAX_CHANGE_TIME * 8640));
     }
 }

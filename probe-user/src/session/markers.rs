@@ -1,6 +1,6 @@
 //! Observes the marker functions of programs (docs/reference/regions.md) by uprobes. A probe is in
-//! a file, of any mount namespace, and fires in all processes that execute the file. The eBPF
-//! program reports only observed processes.
+//! a file, which may be of any mount namespace. It fires in all processes that execute the file,
+//! but the eBPF program reports only observed processes.
 
 mod scanned_files;
 
@@ -25,12 +25,12 @@ use crate::{
     sys::records::Map,
 };
 
-/// Most probes at one time. A program that uses markers has three.
-const PROBES: usize = 4096;
+/// Maximum number of probes. A program that uses markers has three.
+const MAX_PROBES: usize = 4096;
 
-/// Most bytes of symbols that are searched in one round. The largest known programs have some 200
-/// MiB.
-const BYTES: u64 = 256 << 20;
+/// Maximum bytes of symbols that are searched in one round. The largest known programs have some
+/// 200 MiB of symbols.
+const MAX_SYMBOL_BYTES: u64 = 256 << 20;
 
 /// The processes that are observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub enum ScanResult {
     Stripped,
     /// The file is no program and no library.
     NoProgram,
-    /// The file, with those before it, exceeds a limit (functions, bytes of symbols, or probes):
-    /// none are observed.
+    /// The file, with those before it, exceeds a limit: of functions, of bytes of symbols, or of
+    /// probes. Its marker functions are not observed.
     TooMuch,
     /// The file is a 32-bit program, whose markers are not read.
     Narrow,
@@ -62,7 +62,8 @@ pub enum ScanResult {
 /// The result of a search in the files that a process executes, for marker functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessScan {
-    /// The best result of any file; None if all were searched before.
+    /// The result of all files together; None if all were searched before. [`ScanResult::Markers`]
+    /// precedes results that may hide markers, and these precede [`ScanResult::None`].
     pub result: Option<ScanResult>,
     /// Files that could not be opened, by their names in the process: the process has ended, or the
     /// files are gone.
@@ -73,10 +74,11 @@ pub struct ProcessScan {
 pub struct Markers {
     object: EbpfObject,
     files: ScannedFiles,
+    /// Number of probes.
     probes: usize,
     /// Bytes of symbols that were searched in this round.
-    bytes: u64,
-    /// Records that were taken from the ring.
+    searched_bytes: u64,
+    /// Number of records that were taken from the ring.
     taken: u64,
 }
 
@@ -102,11 +104,11 @@ impl Markers {
                     ..ProcessWalk::default()
                 };
                 let found = u32::try_from(walk::run(&mut object, wanted)?.found);
-                let host = found
+                let host_pid = found
                     .ok()
-                    .filter(|host| *host != 0)
+                    .filter(|host_pid| *host_pid != 0)
                     .ok_or(SessionError::NoProcess(*pid))?;
-                object.maps.command.put(&host, &1)?;
+                object.maps.command.put(&host_pid, &1)?;
             }
         }
         for program in [MARKER_FORK, MARKER_EXEC, MARKER_EXIT] {
@@ -117,7 +119,7 @@ impl Markers {
             object,
             files: ScannedFiles::default(),
             probes: 0,
-            bytes: 0,
+            searched_bytes: 0,
             taken: 0,
         })
     }
@@ -129,23 +131,24 @@ impl Markers {
     ///
     /// If the kernel refuses the probes.
     pub fn observe(&mut self, file: &File) -> Result<Option<ScanResult>, SessionError> {
-        let read = |source| SessionError::Map {
+        let unreadable = |source| SessionError::Map {
             what: "look at a program".to_owned(),
             source,
         };
-        let data = file.metadata().map_err(read)?;
+        let data = file.metadata().map_err(unreadable)?;
         if !self.files.needs_scan(&data) {
             return Ok(None);
         }
         let names = MarkerKind::FUNCTIONS.map(|(_, name)| name);
-        let Some(found) = named::functions(file, &names, BYTES - self.bytes) else {
+        let Some(found) = named::functions(file, &names, MAX_SYMBOL_BYTES - self.searched_bytes)
+        else {
             return Ok(Some(ScanResult::NoProgram));
         };
         self.files.build_ids.extend(found.build_id);
-        if found.is_too_much || self.probes + found.places.len() > PROBES {
+        if found.is_too_much || self.probes + found.places.len() > MAX_PROBES {
             return Ok(Some(ScanResult::TooMuch));
         }
-        self.bytes += found.bytes;
+        self.searched_bytes += found.bytes;
         if !found.places.is_empty() {
             self.files.mark_probed(&data);
             self.probes += found.places.len();
@@ -169,7 +172,7 @@ impl Markers {
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or the kernel refuses the probes.
+    /// If the file cannot be read, or the kernel refuses the probes.
     pub fn observe_file(&mut self, path: &Path) -> Result<Option<ScanResult>, SessionError> {
         let missing = || SessionError::Map {
             what: format!("read {}", path.display()),
@@ -183,7 +186,7 @@ impl Markers {
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or the kernel refuses the probes.
+    /// If the file cannot be read, or the kernel refuses the probes.
     pub fn observe_program(&mut self, path: &Path) -> Result<Option<ScanResult>, SessionError> {
         let mut result = self.observe_file(path)?;
         for library in named::libraries(path) {
@@ -237,24 +240,24 @@ impl Markers {
         proc: &Path,
         map: &Map<'_>,
     ) -> Result<ProcessScan, SessionError> {
-        let known = self.files.is_known(map);
+        let was_searched = self.files.is_known(map);
         let mut scan = ProcessScan::default();
         match named::in_process(proc, map.pid, map.name) {
             Some(file) => scan.result = self.observe(&file)?,
-            None if known => {}
+            None if was_searched => {}
             None => scan.unopened.push(map.name.to_vec()),
         }
         self.files.mark_scanned(map);
         Ok(scan)
     }
 
-    /// Ends a round: the next one may search the full number of bytes again.
+    /// Ends a round: the next round may search the full number of bytes again.
     pub fn end_round(&mut self) {
-        self.bytes = 0;
+        self.searched_bytes = 0;
     }
 
-    /// Takes the markers out of the ring, in its order. Every marker that a thread made before this
-    /// call is included, or is counted as lost.
+    /// Takes the markers out of the ring, in the ring's order. Every marker that a thread made
+    /// before this call is included, or is counted as lost.
     ///
     /// # Errors
     ///

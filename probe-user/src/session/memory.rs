@@ -1,5 +1,5 @@
-//! Memory limits of a session in the kernel: how large its maps may be, except those of sampled
-//! events (`sampling`). The limits of an agent follow from these (`agent/memory.rs`).
+//! Memory of a session in the kernel, and the limits of its maps. `sampling` has the limits for
+//! sampled events. The limits of an agent follow from these limits (`agent/memory.rs`).
 
 use probe_common::{
     CgroupWalk, CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, UsageKey, UsageRow,
@@ -11,33 +11,33 @@ use probe_common::{
 use super::{Config, SpeConfig, object::log_ring_size};
 use crate::{event::sampling::SampledEvent, snapshot::MapMemory};
 
-/// Most bytes of USAGE with all its rows, if the user does not set the number of rows.
+/// Maximum bytes of USAGE with all its rows, if the user does not set the number of rows.
 const USAGE_LIMIT: usize = 64 << 20;
 
-/// Most bytes of the map of SPE rows, if the user does not set the number of rows.
+/// Maximum bytes of the map of SPE rows with all its rows, if the user does not set their number.
 const SPE_ROWS_LIMIT: usize = 32 << 20;
 
-/// Threads that may exist at once. Only existing threads take memory.
+/// Maximum number of threads in the task map of SPE. Only existing threads take memory.
 pub(super) const MAX_THREADS: u32 = 1 << 20;
 
-/// Threads that may exit between two pulls without staying in the task map.
+/// Maximum number of exits between two drains in the queue of exited threads.
 pub(super) const MAX_EXITED: u32 = 1 << 16;
 
-/// Rows of the ledger of waits, if the user does not set the number of rows. Only pairs of owners
-/// that wait for each other take memory.
-const WAITS_LIMIT: u32 = 1 << 16;
+/// Maximum number of rows of the ledger of waits, if the user does not set it. Only pairs of owners
+/// of which one waited for the other take memory.
+const DEFAULT_MAX_WAITS: u32 = 1 << 16;
 
 /// Bytes of the lifecycle ring.
-const RING: usize = 256 << 10;
+const LIFECYCLE_RING: usize = 256 << 10;
 
 /// Pages of a ring in addition to its bytes: two for positions and one for its own data.
 const RING_PAGES: usize = 3;
 
-/// Bytes of a bucket.
+/// Bytes of a hash bucket.
 const BUCKET: usize = 16;
 
-/// Most free rows that the allocator keeps on a CPU.
-const SPARE: usize = 96;
+/// Maximum number of free rows that the kernel's allocator keeps on a CPU for one map.
+const FREE_ROWS: usize = 96;
 
 /// Sizes of a hash map without preallocation. From kernel/bpf/hashtab.c and memalloc.c (6.12): a
 /// row is a 48-byte element header, key and value, and 8 bytes of allocator link, rounded up to a
@@ -78,26 +78,27 @@ impl HashMapSize {
 
     /// Bytes of the map without rows: buckets for `room` rows, and free rows on `cpus` CPUs.
     fn fixed(self, room: usize, cpus: usize) -> usize {
-        room.next_power_of_two() * BUCKET + self.spare(cpus)
+        room.next_power_of_two() * BUCKET + self.free_bytes(cpus)
     }
 
-    fn spare(self, cpus: usize) -> usize {
-        SPARE * self.row * cpus
+    /// Bytes of the free rows that the allocator keeps on `cpus` CPUs.
+    fn free_bytes(self, cpus: usize) -> usize {
+        FREE_ROWS * self.row * cpus
     }
 
     /// The largest number of rows with which the map stays within `limit` bytes; at least one.
     fn rows_within(self, limit: usize, cpus: usize) -> u32 {
-        let remaining = limit.saturating_sub(self.spare(cpus));
+        let remaining = limit.saturating_sub(self.free_bytes(cpus));
         let rows_with = |bits: u32| {
             let buckets = 1_usize << bits;
             buckets.min(remaining.saturating_sub(buckets * BUCKET) / self.row)
         };
-        let most = (0..u32::BITS).map(rows_with).max().unwrap_or(0);
-        u32::try_from(most).unwrap_or(u32::MAX).max(1)
+        let max_rows = (0..u32::BITS).map(rows_with).max().unwrap_or(0);
+        u32::try_from(max_rows).unwrap_or(u32::MAX).max(1)
     }
 }
 
-/// Sizes that kmalloc serves: powers of two, and 96 and 192.
+/// The size that kmalloc allocates for `bytes`: a power of two, 96 or 192.
 const fn kmalloc_size(bytes: usize) -> usize {
     match bytes {
         65..=96 => 96,
@@ -112,8 +113,8 @@ pub(super) fn counts_memory(rows: usize, max_rows: u32, cpus: usize, log_ring: u
     let per_cpu = state + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
     let page = rustix::param::page_size();
     // The third ring is for markers: one page in a session without markers.
-    let rings = RING + log_ring as usize + page + 3 * RING_PAGES * page;
-    // Only the buckets of the map of cgroups that a walk looks for: its rows exist only briefly.
+    let rings = LIFECYCLE_RING + log_ring as usize + page + 3 * RING_PAGES * page;
+    // Of the map of cgroups that a walk looks for, only the buckets: its rows exist only briefly.
     let cgroups = CgroupWalk::MAX_QUERIES as usize * BUCKET;
     let counters = SLOTS * size_of::<usize>();
     MapMemory {
@@ -123,21 +124,21 @@ pub(super) fn counts_memory(rows: usize, max_rows: u32, cpus: usize, log_ring: u
 }
 
 impl Config {
-    /// Rows that the ledger of waits can have.
+    /// Maximum number of rows of the ledger of waits.
     pub(super) fn max_waits(&self) -> u32 {
-        self.max_rows.unwrap_or(WAITS_LIMIT)
+        self.max_rows.unwrap_or(DEFAULT_MAX_WAITS)
     }
 
-    /// Rows that the two maps of waits can have: those of the ledger, and `max_rows` lengths.
-    fn most_wait_rows(&self, max_rows: u32) -> [usize; 2] {
+    /// Maximum number of rows of the two maps of waits: of the ledger, and of the map of lengths.
+    fn max_wait_rows(&self, max_rows: u32) -> [usize; 2] {
         match self.plan.counts_waits() {
             true => [self.max_waits() as usize, max_rows as usize],
             false => [0; 2],
         }
     }
 
-    /// Current memory of the maps of waits, given the rows of the ledger and of lengths that are in
-    /// use, and room for `max_rows` lengths.
+    /// Current memory of the maps of waits, given the number of rows in use in the ledger and in
+    /// the map of lengths, which has room for `max_rows`.
     pub(super) fn waits_memory(
         &self,
         [rows, lengths]: [usize; 2],
@@ -162,8 +163,8 @@ impl Config {
     }
 }
 
-/// Current memory of the maps of SPE samples, with `threads` threads. Tables of pages and cache
-/// lines are not included: the user sets their size.
+/// Current memory of the maps of SPE samples, given the number of rows and threads in them. Tables
+/// of pages and cache lines are not included: the user sets their size.
 pub(super) fn samples_memory(
     timeline: bool,
     [rows, threads]: [usize; 2],
@@ -195,9 +196,9 @@ fn events_memory(rows: usize, max_rows: u32, cpus: usize) -> MapMemory {
 /// Upper bound of a session's memory in the kernel, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Rows of counts for which there is room.
+    /// Number of rows of counts for which there is room.
     pub rows: u32,
-    /// The maps of counts and of waits with all of their rows.
+    /// Bytes of the maps of counts and of waits, with all of their rows.
     pub counts: usize,
     /// Additional memory for SPE sampling.
     pub samples: Option<SampleMemory>,
@@ -212,24 +213,24 @@ pub struct EventMemory {
     pub accesses: bool,
     /// Whether other events are sampled.
     pub others: bool,
-    /// Rows of samples for which there is room.
+    /// Number of rows of samples for which there is room.
     pub rows: u32,
-    /// The maps with all of these rows.
+    /// Bytes of the maps with all of these rows.
     pub maps: usize,
 }
 
 /// Upper bound of the memory for SPE sampling, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleMemory {
-    /// Rows of samples for which there is room.
+    /// Number of rows of samples for which there is room.
     pub rows: u32,
-    /// The maps of samples with all of these rows, and with [`USUAL_THREADS`] threads.
+    /// Bytes of the maps of samples with all of these rows, and with [`USUAL_THREADS`] threads.
     pub maps: usize,
-    /// The buffers of all CPUs.
+    /// Bytes of the buffers of all CPUs.
     pub buffers: usize,
 }
 
-/// Threads of a busy node. Each takes 128 bytes in the kernel if SPE samples.
+/// Number of threads of a busy node. Each takes 128 bytes in the kernel if SPE samples.
 pub const USUAL_THREADS: usize = 65_536;
 
 impl Config {
@@ -241,14 +242,15 @@ impl Config {
             rows,
             counts: counts_memory(rows as usize, rows, possible, log_ring_size(true, true)).total()
                 + self
-                    .waits_memory(self.most_wait_rows(rows), rows, possible)
+                    .waits_memory(self.max_wait_rows(rows), rows, possible)
                     .total(),
             samples: self.spe.as_ref().map(|spe| {
                 let rows = spe.rows(possible);
-                let all = [rows as usize, USUAL_THREADS];
+                let rows_and_threads = [rows as usize, USUAL_THREADS];
                 SampleMemory {
                     rows,
-                    maps: samples_memory(spe.wants_timeline(), all, rows, possible).total(),
+                    maps: samples_memory(spe.wants_timeline(), rows_and_threads, rows, possible)
+                        .total(),
                     buffers: spe.aux_size * online,
                 }
             }),
@@ -265,8 +267,8 @@ impl Config {
         }
     }
 
-    /// Rows of USAGE. If the user does not set the number: on each CPU 2,048 owner-group pairs, or
-    /// 512 owners with all their groups if that is more; at least 16,384 rows, within
+    /// Maximum number of rows of USAGE. If the user does not set it: on each CPU 2,048 rows, or 512
+    /// owners with all their groups if that is more; in all at least 16,384 rows, but within
     /// [`USAGE_LIMIT`]. Only the buckets are allocated at once; rows are allocated as owners run.
     pub(super) fn rows(&self, online: usize, possible: usize) -> u32 {
         let on_a_cpu = self.plan.groups.len().saturating_mul(512).max(2048);
@@ -277,9 +279,10 @@ impl Config {
 }
 
 impl SpeConfig {
-    /// Rows of samples on this many CPUs, within [`SPE_ROWS_LIMIT`]. Only the buckets are allocated
-    /// at once; rows are allocated as owners are sampled. The lifecycle ring wakes its reader with
-    /// at most 2,048 ended processes in it: 65,536 rows are 32 for each.
+    /// Maximum number of rows of SPE samples on this many CPUs, within [`SPE_ROWS_LIMIT`]. Only the
+    /// buckets are allocated at once; rows are allocated as owners are sampled. The lifecycle ring
+    /// wakes its reader with at most 2,048 ended processes in it: 65,536 rows are 32 for each of
+    /// these.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let wanted = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
         let room = SPE_ROWS.rows_within(SPE_ROWS_LIMIT, possible);
@@ -307,10 +310,10 @@ pub(crate) mod tests {
         }
     }
 
-    /// Memory of an agent's session, in bytes.
+    /// Memory of an agent's session, in bytes, for the tests of the agent's limits.
     #[derive(Debug)]
     pub(crate) struct SessionBytes {
-        /// A row in the kernel and in two snapshots.
+        /// One row in the kernel and in two snapshots.
         pub(crate) row_of_counts: usize,
         pub(crate) counts_without_rows: usize,
         pub(crate) samples: usize,
@@ -318,11 +321,11 @@ pub(crate) mod tests {
 
     pub(crate) fn agent_bytes(cpus: usize, sampled: u32, timeline: bool) -> SessionBytes {
         let rows = config(1).rows(cpus, cpus);
-        let all = [sampled as usize, USUAL_THREADS];
+        let rows_and_threads = [sampled as usize, USUAL_THREADS];
         SessionBytes {
             row_of_counts: USAGE.row + 2 * size_of::<(UsageKey, UsageRow)>(),
             counts_without_rows: counts_memory(0, rows, cpus, log_ring_size(true, true)).fixed,
-            samples: samples_memory(timeline, all, sampled, cpus).total(),
+            samples: samples_memory(timeline, rows_and_threads, sampled, cpus).total(),
         }
     }
 
@@ -374,7 +377,7 @@ pub(crate) mod tests {
             prop_assert!(full_size(table, room + 1, cpus) > limit);
         }
 
-        /// On any machine, with any number of groups.
+        /// On any machine, with any number of groups, both maps stay within their limits.
         #[test]
         fn a_session_stays_within_both_limits(
             online in 1..1025_usize,
@@ -405,10 +408,10 @@ pub(crate) mod tests {
 
     #[test]
     fn the_users_number_of_rows_takes_precedence() {
-        let asked = Config {
+        let configured = Config {
             max_rows: Some(7),
             ..config(16)
         };
-        assert_eq!(asked.rows(144, 144), 7);
+        assert_eq!(configured.rows(144, 144), 7);
     }
 }

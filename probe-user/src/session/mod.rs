@@ -1,9 +1,10 @@
-//! Session: everything that is in the kernel for one run. It opens the counters, and loads and
-//! attaches the programs; dropping it removes all of them, unless it keeps its pins
-//! ([`Session::keep_pins`]). [`Session::pull`] yields a [`Snapshot`](crate::snapshot::Snapshot).
+//! Session: the counters and programs that are in the kernel for one run. A session opens the
+//! counters, and loads and attaches the programs. Dropping it removes them, unless it keeps its
+//! pins ([`Session::keep_pins`]). [`Session::pull`] yields a
+//! [`Snapshot`](crate::snapshot::Snapshot).
 //!
-//! Each part of a session has its own methods; the methods of `Session` call these in order: here,
-//! in `start`, in `pull` and in `pull/upkeep.rs`.
+//! Each part of a session has its own methods. The methods of `Session` call these in order; they
+//! are here, in `start`, in `pull` and in `pull/upkeep.rs`.
 
 mod clock;
 mod command;
@@ -70,7 +71,7 @@ use crate::{
     sys::clock::nanos,
 };
 
-/// Everything that is in the kernel for one run.
+/// The counters and programs that are in the kernel for one run, and the state to read them.
 pub struct Session {
     pub(crate) machine: Arc<Machine>,
     pub(crate) config: Arc<Config>,
@@ -92,25 +93,27 @@ pub struct Session {
     pub(crate) spe: Option<SpeSampling>,
     pub(crate) sampling: Option<EventSampling>,
     pub(crate) sources: SourceReaders,
-    /// The owner that the started command is charged to. The memory of its processes is read.
+    /// The owner to which the started command is charged, if the memory of the command's processes
+    /// is read.
     pub(crate) command: Option<CgroupId>,
     pub(crate) pins: Option<SessionPins>,
 }
 
 impl Session {
-    /// Restores the state of an earlier session. `names` are those that it knew, also of cgroups
-    /// that are gone by now. `owners` had counts: each that still exists gets a row for the next
-    /// pull, so that its totals continue even while it sleeps; an owner for which the map has no
-    /// room continues when it runs. Call it before the first pull.
+    /// Restores the state of an earlier session. `names` are the names that it knew, also of
+    /// cgroups that are gone by now. `owners` are the cgroups that it counted. Each that still
+    /// exists gets a row for the next pull, so that its totals continue even while it sleeps. An
+    /// owner for which the map has no room continues when it runs. Must be called before the first
+    /// pull.
     pub fn restore(&mut self, names: &Names, owners: impl IntoIterator<Item = CgroupId>) {
         let current = self.lifecycle.names();
-        // Rows by process end with their process.
+        // If all rows are by process, a row ends with its process and is not restored.
         if self.config.by_process != ByProcess::All {
             let exists = |id: &CgroupId| current.cgroups.contains_key(id);
             let owners = owners.into_iter().filter(exists);
             let now = nanos(self.clock.now());
             if let Err(error) = self.cpus.make_rows(&self.object, now, owners) {
-                // Maps that counted on without a process may be full.
+                // Pinned maps that counted while no pmuscope ran may be full.
                 tracing::warn!(
                     "totals of containers that sleep are missing until they run: {error}; if the \
                      map is full, raise count.max_rows"
@@ -121,7 +124,7 @@ impl Session {
     }
 
     /// Identifies the maps of this session among all maps since boot. A session that takes over the
-    /// maps of another has the same generation.
+    /// maps of an earlier session has the earlier session's generation.
     ///
     /// # Errors
     ///
@@ -173,24 +176,24 @@ impl Session {
         self.sampling = None;
     }
 
-    /// Converts a time of this process's monotonic clock to the clock of snapshots. The two differ
-    /// in a time namespace.
-    pub(crate) fn kernel_time(&self, ours: Duration) -> Duration {
-        self.clock.convert(ours)
+    /// Converts a time of this process's monotonic clock to the clock of snapshots. The clocks
+    /// differ in a time namespace.
+    pub(crate) fn kernel_time(&self, process_time: Duration) -> Duration {
+        self.clock.convert(process_time)
     }
 
-    /// The hook in use: `cgroup-switches` only if it was requested, was admitted, and has missed
-    /// nothing since.
+    /// The hook in use: `cgroup-switches` only if it was requested, was admitted, and has not
+    /// missed a switch since.
     #[must_use]
     pub fn hook(&self) -> Hook {
         self.cpus.hook.kind()
     }
 
-    /// Attaches the program `sched_exit`, which sees switches that the kernel hides from
-    /// `sched_switch`, right after them. It costs a program run at every switch, so a session
-    /// attaches it by itself only after the first missed switch. Callers that must not miss even
-    /// this one, or that know that the kernel hides switches, call this first. Does nothing on
-    /// kernels without the tracepoint `sched_exit_tp`.
+    /// Attaches the program `sched_exit`. It runs right after each switch, and also sees switches
+    /// that the kernel hides from `sched_switch`. Since it costs a program run at every switch, a
+    /// session attaches it by itself only after the first missed switch. Callers for which even one
+    /// missed switch is too much call this first. Does nothing on kernels without the tracepoint
+    /// `sched_exit_tp`.
     ///
     /// # Errors
     ///
@@ -199,8 +202,8 @@ impl Session {
         self.cpus.watch_exits(&mut self.object)
     }
 
-    /// Converts `pid`, an id in the pid namespace of this process, to the id in the initial one,
-    /// which all counts use.
+    /// Converts `pid`, a process id in the pid namespace of this process, to the process id in the
+    /// initial namespace, which all counts use.
     ///
     /// # Errors
     ///
@@ -236,7 +239,7 @@ impl Session {
         self.object.maps.state.get(0)
     }
 
-    /// The programs' work, by possible CPU. The time spent on samples is as of the last reading.
+    /// The programs' work, by possible CPU. The time spent on samples is that of the last reading.
     ///
     /// # Errors
     ///

@@ -1,10 +1,11 @@
-//! The number of descriptors that a session needs, known before it opens the first.
+//! The number of file descriptors that a session needs, before it opens the first.
 
 use super::{Config, object};
 use crate::{event::Scope, machine::Machine, plan::Plan, snapshot::Hook, sys::descriptors::Needed};
 
-/// For each CPU the program's event, its link, and the event that counts the same switches.
-const PER_CGROUP_SWITCH: usize = 3;
+/// Descriptors of the hook `cgroup-switches` on a CPU: the program's event, its link, and the event
+/// that counts the same switches.
+const CGROUP_SWITCHES_PER_CPU: usize = 3;
 
 impl Config {
     /// The descriptors of a session that counts on these CPUs.
@@ -19,22 +20,22 @@ impl Config {
     pub(super) fn descriptors_on(&self, machine: &Machine, cpus: &[u32]) -> Needed {
         let hook = match self.hook {
             Hook::SchedSwitch => 0,
-            Hook::CgroupSwitches => PER_CGROUP_SWITCH * cpus.len(),
+            Hook::CgroupSwitches => CGROUP_SWITCHES_PER_CPU * cpus.len(),
         };
         let spe = self.spe.as_ref();
-        let samples = spe.map_or(0, |spe| spe.descriptors(machine, cpus));
+        let spe_descriptors = spe.map_or(0, |spe| spe.descriptors(machine, cpus));
         let sampling = self.sampling.as_ref();
-        let sampled = sampling.map_or(0, |sampling| sampling.descriptors(cpus));
+        let sampling_descriptors = sampling.map_or(0, |sampling| sampling.descriptors(cpus));
         Needed::default()
             .with("events on CPUs", self.plan.on_cpus(cpus))
             .with("the hook cgroup-switches", hook)
-            .with("samples of memory accesses", samples)
-            .with("sampled events", sampled)
+            .with("samples of memory accesses", spe_descriptors)
+            .with("sampled events", sampling_descriptors)
     }
 }
 
 impl Plan {
-    /// Number of counters on these CPUs, of all groups that count there, running or not.
+    /// Number of counters on these CPUs. Includes the multiplexed groups that are not running.
     fn on_cpus(&self, cpus: &[u32]) -> usize {
         let counters_on = |cpu: &u32| -> usize {
             let groups = self.groups.iter().enumerate();
@@ -45,16 +46,18 @@ impl Plan {
         cpus.iter().map(counters_on).sum()
     }
 
-    /// One descriptor for each event and CPU of an uncore PMU's cpumask, and those of the largest
-    /// group once more: a group that moves to another CPU is opened there before its old events are
-    /// closed.
+    /// Number of uncore events that are open at once: one for each event and CPU of its PMU's
+    /// cpumask, and the largest group once more. A group that moves to another CPU is opened there
+    /// before its old events are closed.
     fn on_sockets(&self) -> usize {
-        let units = |event: usize| match &self.uncore[event].counter.scope {
+        let cpumask_size = |event: usize| match &self.uncore[event].counter.scope {
             Scope::Uncore { cpus } => cpus.len(),
             _ => 0,
         };
         let groups = || self.uncore_groups.iter().filter(|group| !group.is_empty());
-        let open: usize = groups().map(|group| group.len() * units(group.start)).sum();
+        let open: usize = groups()
+            .map(|group| group.len() * cpumask_size(group.start))
+            .sum();
         open + groups().map(ExactSizeIterator::len).max().unwrap_or(0)
     }
 }
@@ -64,11 +67,11 @@ mod tests {
     use super::*;
     use crate::sys::descriptors::OTHER_DESCRIPTORS;
 
-    /// The number of descriptors that `doctor` advises suffices.
+    /// `doctor` advises enough descriptors.
     #[test]
     fn the_advised_number_covers_all_objects() {
         const { assert!(object::DESCRIPTORS > 40) };
-        // Includes the descriptors that a process has open anyway.
+        // 64 are for the descriptors that a process has open anyway.
         const { assert!(object::DESCRIPTORS as u64 + 64 <= OTHER_DESCRIPTORS) };
     }
 }

@@ -1,6 +1,6 @@
-//! Rotation: multiplexes groups that the PMU cannot count at once, so that the programs read only
-//! the running one. On each CPU every group runs for one interval in a round. The CPUs are
-//! staggered: at any moment every group runs somewhere, if there are as many CPUs as groups.
+//! Rotation: multiplexes groups that the PMU cannot count at once. The programs read only the group
+//! that runs. On each CPU every group runs for one interval in a round. The CPUs are staggered: at
+//! any moment every group runs on some CPU, if there are as many CPUs as groups.
 //!
 //! docs/benchmarks.md has the cost of an exchange, and docs/how-it-works/multiplexing.md a
 //! comparison with the kernel's multiplexing.
@@ -18,16 +18,17 @@ pub(crate) struct Rotation {
     schedule: Schedule,
     /// `CLOCK_MONOTONIC` at the start of the current interval.
     started: Duration,
-    /// Intervals since the start of the session.
+    /// Number of intervals since the start of the session.
     interval: u64,
-    /// Exchanges of counters, over all CPUs.
+    /// Number of exchanges of counters on all CPUs.
     pub(crate) exchanges: u64,
-    /// By CPU: runs of the hook at the start of the interval, which exchanges do not change. An
-    /// idle CPU without a run since then was asleep.
-    runs: BTreeMap<u32, u64>,
+    /// By CPU: number of runs of the hook at the start of the interval. Exchanges do not change it.
+    /// An idle CPU without a run since then was asleep.
+    runs_at_start: BTreeMap<u32, u64>,
+    /// State of the random generator.
     random: u64,
-    /// Added to the index of the group in this round, so that no periodic behaviour of a container
-    /// falls into step with a group.
+    /// A random number that is added to the index of the group in this round, so that no periodic
+    /// behaviour of a container falls into step with a group.
     offset: u64,
 }
 
@@ -38,7 +39,7 @@ impl Default for Rotation {
             started: Duration::ZERO,
             interval: 0,
             exchanges: 0,
-            runs: BTreeMap::new(),
+            runs_at_start: BTreeMap::new(),
             random: 0x9e37_79b9_7f4a_7c15,
             offset: 0,
         }
@@ -57,9 +58,10 @@ impl Rotation {
         (self.started + interval).saturating_sub(now())
     }
 
-    /// Starts to count the time of the first interval. Arming `cpus` CPUs took this CPU time.
+    /// Starts the first interval. Arming `cpus` CPUs took this CPU time.
     pub(super) fn start(&mut self, cpus: usize, took: Duration) {
-        // Arming does much the same as an exchange: its cost is assumed until one was measured.
+        // Arming does much the same as an exchange, so its cost is assumed until an exchange was
+        // measured.
         let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
         self.schedule = Schedule::new(took.checked_div(cpus).unwrap_or_default());
         self.started = now();
@@ -69,24 +71,24 @@ impl Rotation {
     pub(super) fn begin(&mut self, groups: usize, states: &BTreeMap<u32, CpuState>) {
         self.next(groups);
         let runs = states.iter().map(|(cpu, state)| (*cpu, state.counts.runs));
-        self.runs = runs.collect();
+        self.runs_at_start = runs.collect();
     }
 
-    /// Notes the CPU time that the exchanges since number `before` took: the next interval's length
-    /// follows from it. The interval begins here.
+    /// Notes that the exchanges since number `before` took this CPU time, from which the next
+    /// interval's length follows. The interval begins here.
     pub(super) fn exchanged(&mut self, before: u64, took: Duration) {
         self.started = now();
         let exchanges = u32::try_from(self.exchanges - before).unwrap_or(u32::MAX);
         self.schedule.exchanged(exchanges, took);
     }
 
-    /// Whether a task ran on a CPU since the last exchange.
+    /// Whether a task ran on a CPU since the start of the interval.
     pub(super) fn was_awake(&self, cpu: u32, state: &CpuState) -> bool {
-        let before = self.runs.get(&cpu).copied().unwrap_or(0);
+        let before = self.runs_at_start.get(&cpu).copied().unwrap_or(0);
         state.owner != CgroupId::IDLE || before != state.counts.runs
     }
 
-    /// The group that is due on a CPU; None if no group is rotated on it.
+    /// The group that is due on a CPU; None if no group is multiplexed on it.
     pub(super) fn due_group(&self, plan: &Plan, cpu: u32) -> Option<usize> {
         let groups: Vec<usize> = plan.multiplexed_groups(cpu).collect();
         let index = (!groups.is_empty()).then(|| self.group_index(cpu, groups.len()))?;

@@ -1,49 +1,50 @@
 //! Schedule: the length of the multiplexing intervals of counter groups. The first intervals are
-//! short, so that a short command has values of many groups. They grow, and never cost more than a
-//! fixed share of one CPU.
+//! short, so that a short command has values of many groups. Later intervals are longer. Exchanges
+//! never cost more than a fixed share of one CPU.
 
 use std::time::Duration;
 
-/// Exchanges on all CPUs together take at most 1/`SHARE` of one CPU's time.
-const SHARE: u32 = 100;
+/// Exchanges on all CPUs together take at most 1/`COST_DIVISOR` of one CPU's time.
+const COST_DIVISOR: u32 = 100;
 
-/// The interval of the first round, if exchanges cost next to nothing.
-const FIRST: Duration = Duration::from_millis(4);
+/// Length of the intervals of the first round, if exchanges cost next to nothing.
+const FIRST_INTERVAL: Duration = Duration::from_millis(4);
 
-/// The longest interval by growth. Longer ones would save next to nothing, and make values of one
-/// second less exact.
-const LONGEST: Duration = Duration::from_millis(100);
+/// Maximum length of an interval by growth. Longer intervals would save next to nothing, and make
+/// values of one second less exact.
+const MAX_GROWN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A new measurement has a weight of 1/`MEMORY` in the average cost of an exchange.
-const MEMORY: u32 = 8;
+/// A new measurement has a weight of 1/`AVERAGE_OVER` in the average cost of an exchange.
+const AVERAGE_OVER: u32 = 8;
 
 /// Computes multiplexing intervals.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    /// Rounds in which every group had its interval.
+    /// Number of completed rounds, in which every group had its interval.
     rounds: u32,
-    /// CPU time of this process for an exchange of the counters of one CPU.
-    exchange: Duration,
+    /// Average CPU time of this process for an exchange of the counters of one CPU.
+    exchange_cost: Duration,
 }
 
 impl Schedule {
     /// A schedule for exchanges that take this CPU time.
-    pub(crate) fn new(exchange: Duration) -> Self {
+    pub(crate) fn new(exchange_cost: Duration) -> Self {
         Self {
             rounds: 0,
-            exchange,
+            exchange_cost,
         }
     }
 
-    /// Ends a round: every group had its interval.
+    /// Ends a round, in which every group had its interval.
     pub(crate) fn end_round(&mut self) {
         self.rounds = self.rounds.saturating_add(1);
     }
 
-    /// Updates the average cost: exchanges on `cpus` CPUs took this CPU time together.
+    /// Updates the average cost of an exchange: exchanges on `cpus` CPUs took this CPU time
+    /// together.
     pub(crate) fn exchanged(&mut self, cpus: u32, took: Duration) {
         if let Some(each) = took.checked_div(cpus) {
-            self.exchange = (self.exchange * (MEMORY - 1) + each) / MEMORY;
+            self.exchange_cost = (self.exchange_cost * (AVERAGE_OVER - 1) + each) / AVERAGE_OVER;
         }
     }
 
@@ -51,8 +52,14 @@ impl Schedule {
     /// of a round are equally long, unless more CPUs must switch.
     pub(crate) fn interval(&self, cpus: u32) -> Duration {
         let growth = 1_u32.checked_shl(self.rounds).unwrap_or(u32::MAX);
-        let growing = FIRST.saturating_mul(growth).min(LONGEST);
-        growing.max(self.exchange.saturating_mul(cpus).saturating_mul(SHARE))
+        let grown = FIRST_INTERVAL
+            .saturating_mul(growth)
+            .min(MAX_GROWN_INTERVAL);
+        grown.max(
+            self.exchange_cost
+                .saturating_mul(cpus)
+                .saturating_mul(COST_DIVISOR),
+        )
     }
 }
 
@@ -60,8 +67,8 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// Intervals on a machine with `cpus` awake CPUs: the end of each, and the time that exchanges
-    /// took by then.
+    /// The intervals until the time `until`, on a machine with `cpus` awake CPUs: the end of each,
+    /// and the time that exchanges took by then.
     fn intervals(
         cpus: u32,
         exchange: Duration,
@@ -88,6 +95,7 @@ mod tests {
         ends
     }
 
+    /// Cost of an exchange as docs/benchmarks.md states it.
     const MEASURED: Duration = Duration::from_micros(70);
 
     #[test]
@@ -97,11 +105,13 @@ mod tests {
                 let ends = intervals(cpus, exchange, 12, Duration::from_secs(60));
                 for (now, spent) in &ends {
                     assert!(
-                        *spent * SHARE <= *now,
+                        *spent * COST_DIVISOR <= *now,
                         "{cpus} CPUs, {exchange:?}: {spent:?} of {now:?}"
                     );
                 }
-                assert!(exchange * cpus * SHARE > Duration::from_secs(60) || !ends.is_empty());
+                assert!(
+                    exchange * cpus * COST_DIVISOR > Duration::from_secs(60) || !ends.is_empty()
+                );
             }
         }
     }
@@ -116,7 +126,7 @@ mod tests {
     #[test]
     fn a_command_of_100_ms_counts_many_groups() {
         let until = Duration::from_millis(100);
-        // On one CPU, or on two of 144 while the others sleep.
+        // On one CPU; then on two of 144 CPUs, while 142 sleep.
         assert_eq!(intervals(1, MEASURED, 12, until).len(), 14);
         assert_eq!(intervals(2, MEASURED, 12, until).len(), 7);
         // With cheaper exchanges, intervals have their minimum length.

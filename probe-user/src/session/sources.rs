@@ -1,4 +1,4 @@
-//! The readers of the sources other than counters: devices, resctrl, waits, pressure and memory.
+//! The readers of the sources ([`SourceReaders`]): devices, resctrl, waits, pressure and memory.
 
 use std::{cell::Cell, time::Duration};
 
@@ -19,20 +19,20 @@ use crate::{
 
 /// What the readers need from the pull that calls them.
 pub(super) struct PullContext<'a> {
-    /// The moment of the snapshot.
+    /// The time of the snapshot.
     pub(super) at: Duration,
-    /// Every cgroup and process with a row.
+    /// Names of every cgroup and process with a row.
     pub(super) names: &'a Names,
     pub(super) object: &'a EbpfObject,
-    /// The waits, read with the counts; [`WaitReader`] takes them.
+    /// The waits, which were read with the counts. [`WaitReader`] takes them from here.
     pub(super) waits: Cell<WaitReading>,
     pub(super) hierarchy: &'a Hierarchy,
-    /// The owner that the started command is charged to, if process ids here are those of the
-    /// initial pid namespace.
+    /// The owner to which the started command is charged. None if there is no command, or if this
+    /// process is not in the initial pid namespace.
     pub(super) command: Option<CgroupId>,
 }
 
-/// Reads a source.
+/// A reader of one source.
 trait SourceReader {
     type Reading;
 
@@ -81,9 +81,9 @@ impl SourceReaders {
             true => MemoryReader::for_processes(machine),
             false => MemoryReader::for_cgroups(machine),
         };
-        // First, since it may be refused.
+        // Memory is opened first, since it may be refused.
         let memory = config.memory.then(memory).transpose()?;
-        // Waits contain throttled time, which is marked.
+        // Waits contain the time for which a quota throttled the owner, so throttling is read too.
         let pressure: Option<&[_]> = match (config.pressure, plan.counts_waits()) {
             (true, _) => Some(&CgroupCounter::ALL),
             (false, true) => Some(CgroupCounter::BESIDE_WAITS),
@@ -100,7 +100,7 @@ impl SourceReaders {
     }
 }
 
-/// The reader of resctrl's monitoring groups, if the session divides memory traffic.
+/// The reader of resctrl's monitoring groups, if the session apportions memory traffic.
 fn open_resctrl(
     config: &Config,
     machine: &Machine,

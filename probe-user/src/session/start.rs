@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Session {
-    /// Loads and attaches everything, and starts counting on every online CPU of the running
+    /// Loads and attaches the programs, and starts counting on every online CPU of the running
     /// machine.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Session {
         if let Some(spe) = &mut config.spe {
             spe.resolve_timeline(machine);
         }
-        // Before the CPUs are looked up, so that no change is missed.
+        // Listening begins before the CPUs are looked up, so that no change is missed.
         let hotplug = Hotplug::listen();
         let online: Vec<u32> = machine.online()?.iter().collect();
         let possible = machine
@@ -62,7 +62,7 @@ impl Session {
     }
 
     /// Loads the object, opens every counter, and tracks cgroups from here on. This session charges
-    /// nothing yet; pinned programs of an earlier process still do.
+    /// nothing yet; pinned programs of an earlier process still charge.
     fn open(
         config: &Arc<Config>,
         machine: &Arc<Machine>,
@@ -80,7 +80,7 @@ impl Session {
         let mut pins = config
             .pins
             .as_ref()
-            .map(|place| SessionPins::open(place, config, machine))
+            .map(|path| SessionPins::open(path, config, machine))
             .transpose()?;
         let pinned_rows = pins.as_ref().and_then(SessionPins::row_capacity);
         let max_rows = pinned_rows.unwrap_or_else(|| config.rows(online.len(), possible));
@@ -94,7 +94,7 @@ impl Session {
         for program in config.lifecycle(machine) {
             programs.attach(program)?;
         }
-        // After the programs are attached, so that no cgroup falls between walk and events.
+        // The walk comes after the programs are attached, so that no cgroup is missed in between.
         let mut lifecycle = LifecycleTracker::start(hierarchy, config.resolver.clone())?;
         let clock = KernelClock::measure(&mut object)?;
         let mut began = now();
@@ -102,7 +102,7 @@ impl Session {
             let resumes = pins.resumes();
             began = pins.handover.begin(&object, clock, resumes)?;
             if resumes {
-                // Owners that ended after the earlier process last handled ends still have rows.
+                // Owners still have rows if they ended after the earlier process last handled ends.
                 lifecycle.mark_stale();
             }
         }
@@ -160,14 +160,14 @@ impl Session {
         Ok(())
     }
 
-    /// Completes the pins once this session counts, and sets the times of its maps.
+    /// Completes the pins once this session counts, and stores the times of the pinned maps.
     fn complete_pins(&mut self) -> Result<(), SessionError> {
         let Some(pins) = &mut self.pins else {
             return Ok(());
         };
         let now = nanos(self.clock.now());
         if pins.resumes() {
-            // Rows that were refused to the earlier process are not reported again.
+            // The earlier process already reported the rows that were refused to it.
             let sum = sum_of_counts(&self.object.maps.state.get(0)?);
             self.refused = Refused::from_counts(&sum);
         }

@@ -1,5 +1,5 @@
-//! Cgroups that pmuscope creates for its own purposes, and the removal of those that a killed
-//! pmuscope left behind.
+//! Cgroups that pmuscope creates for its own purposes ([`TemporaryCgroup`]), and the removal of
+//! cgroups that a killed pmuscope left behind.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -14,17 +14,18 @@ use probe_common::CgroupId;
 
 use crate::machine::{Roots, cgroup::Hierarchy};
 
-/// The purposes of such cgroups, which are a part of their names.
+/// The purposes of temporary cgroups, which are a part of their names.
 const PURPOSES: [&str; 2] = ["stat", "admission"];
 
 /// A cgroup that this process created below its own cgroup. Dropping it removes the cgroup.
 ///
-/// It is in use while its directory is locked (`flock(2)`). Process ids cannot show this: they are
-/// reused, and differ between pid namespaces. The kernel releases the lock of a killed process.
+/// A temporary cgroup is in use while its directory is locked (`flock(2)`). The kernel releases the
+/// lock of a killed process. Process ids cannot show the use: they are reused, and differ between
+/// pid namespaces.
 pub struct TemporaryCgroup {
-    /// Its directory, opened and locked.
+    /// The cgroup's directory, opened and locked.
     pub directory: File,
-    /// Its id.
+    /// The cgroup's id.
     pub id: CgroupId,
     path: PathBuf,
 }
@@ -48,7 +49,7 @@ impl TemporaryCgroup {
         // the mount.
         let pid = std::process::id().to_string();
         let processes = fs::read_to_string(parent.join("cgroup.procs"));
-        if processes.is_ok_and(|all| !all.lines().any(|line| line == pid)) {
+        if processes.is_ok_and(|pids| !pids.lines().any(|line| line == pid)) {
             return Err(io::Error::other(format!(
                 "{} is not the cgroup of this process, whose namespace hides the path",
                 parent.display()
@@ -82,16 +83,16 @@ impl TemporaryCgroup {
     }
 }
 
-/// Locks a cgroup; None if another pmuscope took it for a leftover, and removed it first.
+/// Locks a cgroup. None if another pmuscope removed it first, as a leftover.
 fn lock(path: &Path) -> io::Result<Option<File>> {
-    let removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let directory = match File::open(path) {
-        Err(error) if removed(&error) => return Ok(None),
+        Err(error) if is_gone(&error) => return Ok(None),
         opened => opened?,
     };
     directory.lock()?;
     match fs::metadata(path) {
-        Err(error) if removed(&error) => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         // Another cgroup may have been created with the same name.
         now => Ok((now?.ino() == directory.metadata()?.ino()).then_some(directory)),
     }
@@ -102,7 +103,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
 pub(crate) fn remove_leftover<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<Item = &'a str>) {
     let ours = paths.into_iter().filter(|path| is_ours(path));
     let mut leftover: Vec<PathBuf> = ours.filter_map(|path| hierarchy.directory(path)).collect();
-    // Inner cgroups first.
+    // Inner cgroups come after their parents in this order, and are removed first.
     leftover.sort();
     for path in leftover.iter().rev() {
         match remove(path) {
@@ -128,13 +129,13 @@ fn is_ours(path: &str) -> bool {
         return false;
     };
     let (purpose, number) = purpose.split_once('-').unwrap_or((purpose, "2"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits(pid) && digits(number) && PURPOSES.contains(&purpose)
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number(pid) && is_number(number) && PURPOSES.contains(&purpose)
 }
 
 /// Removes a cgroup. False if it is locked, not empty, or gone.
 fn remove(path: &Path) -> io::Result<bool> {
-    let removed = || {
+    let try_remove = || {
         let directory = File::open(path)?;
         match directory.try_lock() {
             Ok(()) => fs::remove_dir(path).map(|()| true),
@@ -142,7 +143,7 @@ fn remove(path: &Path) -> io::Result<bool> {
             Err(TryLockError::Error(error)) => Err(error),
         }
     };
-    match removed() {
+    match try_remove() {
         Err(error)
             if matches!(
                 error.kind(),
@@ -155,17 +156,18 @@ fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Time that an ended process may take to leave its cgroup.
-const LEAVING: Duration = Duration::from_secs(1);
+/// Maximum time that an ended process takes to leave its cgroup.
+const MAX_LEAVING_TIME: Duration = Duration::from_secs(1);
 
 impl Drop for TemporaryCgroup {
     fn drop(&mut self) {
-        let end = Instant::now() + LEAVING;
+        let end = Instant::now() + MAX_LEAVING_TIME;
         while let Err(error) = fs::remove_dir(&self.path) {
-            // The kernel no longer lists a process that was waited for, but releases its cgroup
-            // shortly after.
-            let empty = fs::read(self.path.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
-            if error.kind() != io::ErrorKind::ResourceBusy || !empty || Instant::now() > end {
+            // After a wait for a process, the kernel no longer lists the process, but releases its
+            // cgroup only shortly after.
+            let is_empty =
+                fs::read(self.path.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
+            if error.kind() != io::ErrorKind::ResourceBusy || !is_empty || Instant::now() > end {
                 tracing::warn!(
                     "cannot remove {}: {error}; what the command left running is still in it",
                     self.path.display()

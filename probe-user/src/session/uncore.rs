@@ -1,9 +1,9 @@
-//! Uncore counters: opened on the CPUs of the PMU's cpumask only, not on every CPU.
+//! Uncore counters: opened only on the CPUs of the PMU's cpumask, not on every CPU.
 //!
-//! Drivers accept any CPU of their part of the machine and move the event to the CPU of the
-//! cpumask, so a counter per CPU would count the same traffic many times. Events in braces are one
-//! kernel group: they count over the same time. The kernel multiplexes groups that do not fit the
-//! PMU at once, as enabled and running time show.
+//! A driver accepts any CPU of its part of the machine, and moves the event to the CPU of the
+//! cpumask. So a counter per CPU would count the same traffic many times. Events in braces are one
+//! kernel group: they count over the same time. The kernel multiplexes groups that do not fit on
+//! the PMU at once, as enabled and running time show.
 
 mod skew;
 #[cfg(test)]
@@ -33,18 +33,20 @@ use crate::{
     },
 };
 
-/// Time in which the enabled time of a working counter certainly grows.
-const CERTAINLY_ENABLED: Duration = Duration::from_millis(1);
+/// Time within which the enabled time of a working counter certainly grows.
+const STALLED_AFTER: Duration = Duration::from_millis(1);
 
 /// All uncore counters of a session.
 pub(crate) struct Uncore {
     groups: Vec<UncoreGroup>,
     topology: Arc<Topology>,
     machine: Arc<Machine>,
-    /// Events of [`Plan::uncore`] whose counts are divided by counts of CPUs.
-    divided: BTreeSet<usize>,
-    /// The cpumasks must be read again: a CPU came online or went offline, or a counter is dead.
+    /// Events of [`Plan::uncore`] whose counts are apportioned to owners by counts of CPUs.
+    apportioned: BTreeSet<usize>,
+    /// Whether the cpumasks must be read again: a CPU came online or went offline, or a counter is
+    /// dead.
     pub(crate) rescan: bool,
+    /// `CLOCK_MONOTONIC` at the last reading.
     last: Duration,
 }
 
@@ -56,16 +58,16 @@ struct UncoreGroup {
     /// The kernel's number of the PMU, which changes when its driver is bound again.
     type_: u32,
     state: PmuState,
-    /// The kernel refused to reopen events: the next read retries.
+    /// Whether the kernel refused to reopen events: then the next reading retries.
     refused: bool,
-    /// Open units, by socket and the number of the hardware instance on this socket.
+    /// Units by socket, and by the number of the hardware instance on this socket.
     units: BTreeMap<(u32, u16), UncoreUnit>,
 }
 
 #[derive(PartialEq)]
 enum PmuState {
     Counting,
-    /// The PMU is gone, which was logged: its series are interrupted until it comes back.
+    /// The PMU is gone, which was logged. Its series are interrupted until it comes back.
     Gone,
 }
 
@@ -76,7 +78,7 @@ impl Uncore {
             groups: Vec::new(),
             topology: Arc::new(machine.topology().clone()),
             machine: Arc::clone(machine),
-            divided: skew::divided(plan),
+            apportioned: skew::apportioned(plan),
             rescan: false,
             last: now(),
         };
@@ -108,17 +110,17 @@ impl Uncore {
         Ok(uncore)
     }
 
-    /// The topology, if any uncore events are counted.
+    /// The topology; None if no uncore events are counted.
     pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
         (!self.groups.is_empty()).then(|| Arc::clone(&self.topology))
     }
 
     /// The CPUs of a cpumask, each with its socket and its number on this socket.
     fn instances(&self, pmu: &str, cpus: &CpuList) -> Vec<((u32, u16), u32)> {
-        let mut next: BTreeMap<u32, u16> = BTreeMap::new();
+        let mut next_numbers: BTreeMap<u32, u16> = BTreeMap::new();
         let instance = |cpu| {
             let socket = self.socket(pmu, cpu);
-            let number = next.entry(socket).or_default();
+            let number = next_numbers.entry(socket).or_default();
             let instance = (socket, *number);
             *number += 1;
             (instance, cpu)
@@ -126,8 +128,8 @@ impl Uncore {
         cpus.iter().map(instance).collect()
     }
 
-    /// The socket of a PMU that is read on this CPU: the CPU's own. If the topology lacks it,
-    /// NVIDIA's drivers give the NUMA node in the PMU's name.
+    /// The socket of a PMU that is read on this CPU: the CPU's socket. If the topology lacks it,
+    /// the NUMA node that NVIDIA's drivers put into the PMU's name gives the socket.
     fn socket(&self, pmu: &str, cpu: u32) -> u32 {
         let named = machine::named_node(pmu);
         let socket = self.topology.socket(cpu);
@@ -189,7 +191,7 @@ impl Uncore {
             .is_ok_and(|online| !online.contains(cpu))
     }
 
-    /// Reads every counter. Reads the cpumasks again first, if necessary.
+    /// Reads every counter. If necessary, first reads the cpumasks again.
     pub(crate) fn read(&mut self, plan: &Plan) -> Vec<UncoreReading> {
         self.rescan |= self.is_any_back() || self.groups.iter().any(|group| group.refused);
         if mem::take(&mut self.rescan) {
@@ -197,20 +199,20 @@ impl Uncore {
             self.follow_cpumasks(plan);
         }
         let now = now();
-        let passed = now.saturating_sub(self.last) > CERTAINLY_ENABLED;
+        let must_have_grown = now.saturating_sub(self.last) > STALLED_AFTER;
         self.last = now;
         let mut readings = Vec::new();
         for group in &mut self.groups {
-            let mut dead = false;
+            let mut has_dead_unit = false;
             for ((socket, instance), unit) in &mut group.units {
                 let before = unit.enabled();
-                let open = unit.counters.iter().any(|counter| counter.event.is_some());
-                let readable = unit.read().is_ok();
-                let stalled = passed && unit.enabled() == before;
-                let counting = group.state == PmuState::Counting;
-                dead |= counting && open && (!readable || stalled);
+                let is_open = unit.counters.iter().any(|counter| counter.event.is_some());
+                let is_readable = unit.read().is_ok();
+                let is_stalled = must_have_grown && unit.enabled() == before;
+                let is_counting = group.state == PmuState::Counting;
+                has_dead_unit |= is_counting && is_open && (!is_readable || is_stalled);
                 for (at, counter) in group.events.clone().zip(&unit.counters) {
-                    let reading = (readable && counting).then_some(counter.last);
+                    let reading = (is_readable && is_counting).then_some(counter.last);
                     let CounterReading {
                         enabled, running, ..
                     } = reading.unwrap_or_default();
@@ -225,8 +227,9 @@ impl Uncore {
                     });
                 }
             }
-            // In a network namespace there are no messages about CPUs, so the next read rescans.
-            self.rescan |= dead;
+            // In a network namespace there are no messages about CPUs, so a dead unit also causes a
+            // rescan.
+            self.rescan |= has_dead_unit;
         }
         readings
     }
@@ -242,15 +245,15 @@ impl Uncore {
         devices.join(pmu)
     }
 
-    /// Moves events to the CPU that the cpumask names, ends the series of PMUs that are gone, and
-    /// continues the series of those that are back.
+    /// Moves events to the CPUs that the cpumasks name, ends the series of PMUs that are gone, and
+    /// continues the series of PMUs that are back.
     fn follow_cpumasks(&mut self, plan: &Plan) {
         let mut groups = mem::take(&mut self.groups);
         let mut gone = BTreeSet::new();
         for group in &mut groups {
-            let counted = group.state == PmuState::Counting;
-            self.follow(plan, group);
-            if counted && group.state == PmuState::Gone {
+            let was_counting = group.state == PmuState::Counting;
+            self.follow_cpumask(plan, group);
+            if was_counting && group.state == PmuState::Gone {
                 gone.insert(&group.pmu);
             }
         }
@@ -260,7 +263,7 @@ impl Uncore {
         self.groups = groups;
     }
 
-    fn follow(&self, plan: &Plan, group: &mut UncoreGroup) {
+    fn follow_cpumask(&self, plan: &Plan, group: &mut UncoreGroup) {
         let dir = self.directory(&group.pmu);
         let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
         let mask = read("cpumask").and_then(|mask| mask.parse::<CpuList>().ok());
@@ -288,7 +291,7 @@ impl Uncore {
             match instances.get(instance) {
                 Some(cpu) if *cpu == unit.cpu && unit.is_counting() => {}
                 Some(cpu) => refused |= !self.reopen(plan, group, unit, *cpu),
-                // Every CPU of that socket is offline.
+                // No CPU of the instance's socket is online.
                 None => unit.close(),
             }
         }
@@ -305,8 +308,8 @@ impl Uncore {
         (group.units, group.refused) = (units, refused);
     }
 
-    /// Opens new events on `cpu` which continue the counts so far. False if the kernel refuses
-    /// them, which is logged once.
+    /// Opens new events on `cpu`, which continue the counts so far. Returns false if the kernel
+    /// refuses them, which is logged once.
     fn reopen(&self, plan: &Plan, group: &UncoreGroup, unit: &mut UncoreUnit, cpu: u32) -> bool {
         let opened = self.open_unit(plan, group, cpu);
         unit.close();

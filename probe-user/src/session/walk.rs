@@ -4,11 +4,12 @@ use probe_common::ProcessWalk;
 
 use super::{EbpfObject, SessionError, object::WALK};
 
-/// Runs the walk that `walk` asks for. Returns the walk with its results.
+/// Runs a walk with the parameters in `walk`. Returns `walk` with the results.
 ///
 /// # Errors
 ///
-/// If the kernel refuses the program, or its list of processes could not be read to the end.
+/// If the kernel refuses the program, or if the walk could not read the list of processes to its
+/// end.
 pub(crate) fn run(object: &mut EbpfObject, walk: ProcessWalk) -> Result<ProcessWalk, SessionError> {
     object.maps.walk.set(0, &walk)?;
     object.programs.walk(WALK)?;

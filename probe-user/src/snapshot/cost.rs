@@ -1,5 +1,5 @@
-//! The CPU time that counting costs, by the programs' own samples; a charge costs at least the
-//! measured time to read its counters.
+//! The CPU time that counting costs, estimated from program runs that measured their own duration.
+//! A charge costs at least the measured time to read its counters.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::sys::clock::nanos;
 
 /// Share of a CPU above which fewer events are advised, in parts per million.
-const LIMIT: u64 = 10_000;
+const LIMIT_PPM: u64 = 10_000;
 
 /// Cost of reading the counters at a charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,13 +54,13 @@ pub struct CountingCost {
     pub charges: u64,
     /// Nanoseconds per charge.
     pub charging: u64,
-    /// Nanoseconds of that CPU's runs without a charge.
+    /// Total nanoseconds of that CPU's program runs without a charge.
     pub rest: u64,
 }
 
 impl CountingCost {
-    /// From the states of all CPUs. `read` is the cost by CPU; `same` and `changed` are sums over
-    /// all CPUs.
+    /// The cost of the CPU with the highest one. `read` gives the reading cost of a CPU. `same` and
+    /// `changed` are the sampled costs of runs without and with a charge, summed over all CPUs.
     pub(crate) fn from_states(
         states: &BTreeMap<u32, CpuState>,
         elapsed: Duration,
@@ -77,7 +77,7 @@ impl CountingCost {
                 cpu,
                 elapsed: nanos(elapsed),
                 charges: state.counts.charges,
-                // A short session has no samples.
+                // A short session has no sampled runs: its charges cost at least the reading.
                 charging: changed.max(read.all()),
                 rest: state.counts.runs.saturating_sub(state.counts.charges) * same,
             }
@@ -90,7 +90,7 @@ impl CountingCost {
         self.charges * self.charging + self.rest
     }
 
-    /// Parts per million of that CPU's time; None before any time has passed.
+    /// The cost in parts per million of that CPU's time; None before any time has passed.
     #[must_use]
     pub fn ppm(&self) -> Option<u64> {
         self.ppm_of(self.nanos())
@@ -105,7 +105,7 @@ impl CountingCost {
     /// take less, or 0, and their cost in parts per million.
     #[must_use]
     pub fn affordable(&self) -> Option<(u32, u64)> {
-        self.ppm().filter(|ppm| *ppm > LIMIT)?;
+        self.ppm().filter(|ppm| *ppm > LIMIT_PPM)?;
         let each = self
             .read
             .hardware_nanos
@@ -120,8 +120,8 @@ impl CountingCost {
             .rev()
             .filter_map(|counters| cost_with(&counters))
             .collect();
-        let enough = fewer.iter().find(|(_, ppm)| *ppm <= LIMIT);
-        enough.or(fewer.last()).copied()
+        let affordable = fewer.iter().find(|(_, ppm)| *ppm <= LIMIT_PPM);
+        affordable.or(fewer.last()).copied()
     }
 }
 
@@ -131,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    /// Four counters at 4.2 us, emulated by a hypervisor, and the clock.
-    fn trapped(charges: u64) -> CountingCost {
+    /// Cost with four counters that a hypervisor emulates in 4.2 us each, and a clock.
+    fn emulated(charges: u64) -> CountingCost {
         CountingCost {
             read: ReadCost {
                 hardware: 4,
@@ -151,13 +151,13 @@ mod tests {
     #[test]
     fn an_expensive_counter_is_reported_with_the_affordable_number() {
         // 0.9% of a CPU.
-        assert_eq!(trapped(500).ppm(), Some(8_710));
-        assert_eq!(trapped(500).affordable(), None);
-        // 1.7%, with two counters 0.9%.
-        assert_eq!(trapped(1_000).ppm(), Some(17_410));
-        assert_eq!(trapped(1_000).affordable(), Some((2, 9_010)));
-        // Above the limit even with none.
-        assert_eq!(trapped(30_000).affordable(), Some((0, 18_010)));
+        assert_eq!(emulated(500).ppm(), Some(8_710));
+        assert_eq!(emulated(500).affordable(), None);
+        // 1.7%; two counters would cost 0.9%.
+        assert_eq!(emulated(1_000).ppm(), Some(17_410));
+        assert_eq!(emulated(1_000).affordable(), Some((2, 9_010)));
+        // Above the limit even without counters.
+        assert_eq!(emulated(30_000).affordable(), Some((0, 18_010)));
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         let states = [state(1_000, 10), state(2_000, 900), state(5_000, 0)];
         let states = (0..).zip(states).collect();
         let sampled = |samples, nanos| SampledCost { samples, nanos };
-        let read = |_| trapped(0).read;
+        let read = |_| emulated(0).read;
         let second = Duration::from_secs(1);
         let cost = CountingCost::from_states(&states, second, read, sampled(2, 160), sampled(0, 0));
         assert_eq!((cost.cpu, cost.charges), (1, 900));
@@ -194,7 +194,7 @@ mod tests {
                 hardware_nanos: 2_000_000,
                 ..ReadCost::default()
             },
-            _ => trapped(0).read,
+            _ => emulated(0).read,
         };
         let cost =
             CountingCost::from_states(&states, second, kinds, sampled(2, 160), sampled(0, 0));

@@ -11,14 +11,15 @@ use crate::names::resolver::ResolverHealth;
 pub struct Health {
     /// The hook in use.
     pub hook: Hook,
-    /// Sum of the counts of all CPUs. Its missed switches include those found by other means.
+    /// Sum of the counts of all CPUs. Its missed switches include those that pulls found the hook
+    /// `cgroup-switches` to have missed.
     pub sum: CpuCounts,
     /// CPU time that counting costs.
     pub cost: CountingCost,
-    /// Interrupts that this pull sent: CPUs flushed.
+    /// Number of CPUs that this pull flushed by an interrupt.
     pub flushes: u64,
-    /// Nanoseconds from the first flush of this pull to its last row: work in that time is in this
-    /// window or in the next. None in recordings of versions that did not measure it.
+    /// Nanoseconds from the first flush of this pull to its last row: counts of that time are in
+    /// this window or in the next. None in recordings of versions that did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skew: Option<u64>,
     /// Exchanges of a CPU's counters for those of the next multiplexed group, since the session
@@ -36,13 +37,14 @@ pub struct Health {
     /// Program runs that the kernel skipped. None in recordings of versions that did not read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped_runs: Option<u64>,
-    /// Lost messages of the kernel log, if it is on.
+    /// Lost messages of the kernel log; None if it is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogCounts>,
     /// Statistics of asking runtimes for names, in a session that asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<ResolverHealth>,
-    /// Gaps of counting between two processes; None if counts end with their process.
+    /// Gaps of counting at handovers; None if the maps are not pinned, so that counts end with this
+    /// process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<HandedOver>,
 }
@@ -50,7 +52,7 @@ pub struct Health {
 /// Messages of the kernel log that were not shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogCounts {
-    /// Suppressed by the rate limit of their kind: a later message has their number.
+    /// Suppressed by the rate limit of their kind. A later message of that kind has their number.
     pub suppressed: u64,
     /// Dropped because the ring was full.
     pub dropped: u64,
@@ -71,9 +73,9 @@ pub struct HandedOver {
 /// Kernel memory of the maps in bytes, computed from their sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapMemory {
-    /// Rows: their number depends on what ran.
+    /// Memory of the rows, whose number depends on the load.
     pub rows: usize,
-    /// Everything else: allocated at the start.
+    /// Memory of everything else, allocated at the start.
     pub fixed: usize,
 }
 
@@ -87,7 +89,7 @@ impl MapMemory {
         }
     }
 
-    /// The sum.
+    /// The memory of rows and the fixed memory.
     #[must_use]
     pub fn total(self) -> usize {
         self.rows + self.fixed

@@ -1,15 +1,15 @@
-//! The layout of the pinned maps, as a name.
+//! A text that identifies the layout of the pinned maps.
 
 use probe_common::{CpuState, ProgramClock, SLOTS, UsageKey, UsageRow, WaitTask};
 
-/// To be raised if words of the pinned maps change their meaning but not their number.
+/// Must be raised if words of the pinned maps change their meaning but not their number.
 const LAYOUT: u32 = 1;
 
-/// Identifies the layout of the pinned maps in names. Counts of one layout cannot continue in
-/// another.
+/// Identifies the layout of the pinned maps, for names of pins and for state files. Counts of one
+/// layout cannot continue in another.
 #[must_use]
 pub fn layout() -> String {
-    let words = [
+    let sizes = [
         CpuState::WORDS,
         UsageKey::WORDS,
         UsageRow::WORDS,
@@ -17,6 +17,6 @@ pub fn layout() -> String {
         WaitTask::WORDS,
         SLOTS,
     ]
-    .map(|words| format!("x{words}"));
-    format!("{LAYOUT}{}", words.concat())
+    .map(|size| format!("x{size}"));
+    format!("{LAYOUT}{}", sizes.concat())
 }

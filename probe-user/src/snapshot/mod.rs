@@ -45,7 +45,7 @@ pub(crate) use self::{
 };
 use crate::{machine::topology::Topology, names::RuntimeNames};
 
-/// In place of a process id: the sum of ended processes.
+/// Process id of the rows that sum a cgroup's ended processes.
 pub const ENDED: u32 = u32::MAX;
 
 /// Owner of the counts that did not fit into USAGE: their cgroups are unknown.
@@ -56,7 +56,7 @@ pub const OVERFLOW: CgroupId = CgroupId(u64::MAX - 2);
 pub struct Snapshot {
     /// The kernel's `CLOCK_MONOTONIC` (of the initial time namespace) when all CPUs were flushed.
     pub at: Duration,
-    /// Unix time at which that clock was 0, by the current wall clock.
+    /// Unix time at which `CLOCK_MONOTONIC` was 0, by the current wall clock.
     pub boot_time: Duration,
     /// Counts since the session began (raw, not scaled). Rows of ended owners are freed one flush
     /// later, after their last value was in a snapshot.
@@ -68,9 +68,9 @@ pub struct Snapshot {
     pub uncore: Vec<UncoreReading>,
     /// The socket of each CPU, if uncore events are counted.
     pub topology: Option<Arc<Topology>>,
-    /// What the sources read.
+    /// Readings of the sources.
     pub sources: SourceReadings,
-    /// What was sampled, if the session samples.
+    /// Samples since the session began; None if the session does not sample.
     pub samples: Option<SampleReading>,
     /// Names of every cgroup and process that has a row.
     pub names: Arc<Names>,
@@ -78,7 +78,7 @@ pub struct Snapshot {
     pub health: Health,
 }
 
-/// An uncore count.
+/// A reading of an uncore counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncoreReading {
     /// Index into [`crate::plan::Plan::uncore`].
@@ -123,8 +123,8 @@ impl UncoreReading {
     )]
     pub fn error(&self) -> f64 {
         let not_running = self.enabled.saturating_sub(self.running) as f64;
-        let all = self.enabled.max(self.running).max(1) as f64;
-        self.estimate().unwrap_or(0.0) * (not_running / all)
+        let enabled = self.enabled.max(self.running).max(1) as f64;
+        self.estimate().unwrap_or(0.0) * (not_running / enabled)
     }
 }
 
@@ -138,15 +138,16 @@ pub struct Names {
     #[serde(with = "pairs")]
     pub processes: HashMap<u32, String>,
     /// The runtimes' names of the containers and pods of these cgroups.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "has_no_names")]
     pub described: Arc<RuntimeNames>,
-    /// Whether users other than root can create cgroups in a directory. Has only directories above
-    /// cgroups that are named after the same container or pod, if they could be looked up.
+    /// By directory: whether users other than root can create cgroups in it. Contains only
+    /// directories above cgroups that share the id of a container or pod with another cgroup, if
+    /// they could be looked up.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub delegated: BTreeMap<String, bool>,
 }
 
-fn is_nothing(described: &RuntimeNames) -> bool {
+fn has_no_names(described: &RuntimeNames) -> bool {
     described.is_empty()
 }
 
@@ -156,7 +157,7 @@ pub enum Hook {
     /// Every context switch.
     #[default]
     SchedSwitch,
-    /// Only switches between cgroups; where the kernel runs it completely. Idle and system are one
-    /// row.
+    /// Only switches between cgroups, if the kernel runs the program at each of them. Idle and
+    /// system are one row.
     CgroupSwitches,
 }

@@ -23,31 +23,32 @@ impl Refused {
         }
     }
 
-    /// The messages to the user about a map of `max_rows` rows: one for each reason that is new.
+    /// The messages to the user about a map of `max_rows` rows: one for each reason that occurs for
+    /// the first time after `before`.
     pub(crate) fn news(self, before: Self, max_rows: u32) -> Vec<String> {
-        let mut news = Vec::new();
+        let mut messages = Vec::new();
         if before.full == 0 && self.full > 0 {
-            news.push(format!(
+            messages.push(format!(
                 "the map of rows is full ({max_rows}): what has no row is counted as `system \
                  (overflow)`; --max-rows makes it larger"
             ));
         }
         if before.no_memory == 0 && self.no_memory > 0 {
-            news.push(
+            messages.push(
                 "the kernel had no free memory for a row: what has no row is counted as `system \
                  (overflow)`; free some memory if refused_rows_no_memory (--self) goes on growing"
                     .to_owned(),
             );
         }
         if before.contended == 0 && self.contended > 0 {
-            news.push(
+            messages.push(
                 "the map of rows was locked when a row had to be made: what has no row is counted \
                  as `system (overflow)`; please report it if refused_rows_locked (--self) goes on \
                  growing"
                     .to_owned(),
             );
         }
-        news
+        messages
     }
 }
 
@@ -64,10 +65,10 @@ mod tests {
             no_memory: 1,
             contended: 1,
         };
-        let news = all.news(none, 16_384);
+        let messages = all.news(none, 16_384);
         let words = ["is full (16384): ", "no free memory", "locked"];
-        assert_eq!(news.len(), words.len());
-        for (text, word) in news.iter().zip(words) {
+        assert_eq!(messages.len(), words.len());
+        for (text, word) in messages.iter().zip(words) {
             assert!(text.contains(word), "{text}");
         }
         let later = Refused { full: 9, ..all };

@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::GrowingRow;
 
-/// Samples of one row, and the number of operations that they stand for. The weight of an SPE
-/// sample is the current period plus the mean of its jitter, times the ratio of written to decoded
-/// bytes of its CPU. The weight of an event's sample is what the event counted since the last
-/// sample, scaled if the event was multiplexed.
+/// Samples of one row, and the number of operations that they stand for: each sample counts by its
+/// weight. The weight of an SPE sample is the current period plus the mean of its jitter, times the
+/// ratio of written to decoded bytes of its CPU. The weight of an event's sample is the event's
+/// count since the last sample, scaled if the event was multiplexed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleCounts {
     /// Raw number of samples.
     pub samples: u64,
-    /// Operations that they stand for: the sum of the weights.
+    /// Number of operations that the samples stand for: the sum of the weights.
     pub operations: f64,
     /// Sum of the squared weights: the variance of `operations`.
     pub variance: f64,
@@ -24,13 +24,13 @@ pub struct SampleCounts {
     pub walks: f64,
     /// Cycles of all operations from dispatch to completion.
     pub cycles: f64,
-    /// Sum of the squares of these latencies.
+    /// Sum of the squares of the operations' latencies in cycles.
     pub squares: f64,
     /// Cycles from dispatch to issue; only SPE has them.
     pub issue: f64,
     /// Cycles of address translation; only SPE has them.
     pub translation: f64,
-    /// Operations by total latency; operations without it are in no bucket.
+    /// Operations by total latency; operations of unknown latency are in no bucket.
     pub histogram: [f64; LATENCY_BUCKETS],
     /// Generation: number of the reading that first found the row. It distinguishes the row from a
     /// freed row of the same key. 0 for sums.
@@ -64,8 +64,8 @@ impl SampleCounts {
         }
     }
 
-    /// The samples of a row since its value was `before`, with weights as latencies. Each event of
-    /// a period counts `factor` times.
+    /// The samples of an event's row since its value was `before`. They stand for the sum of their
+    /// periods times `factor`. Their latencies are the kernel's sample weights.
     #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
     pub(crate) fn from_periods(before: &SampleRow, now: &SampleRow, factor: f64) -> Self {
         let samples = now.samples.saturating_sub(before.samples);
@@ -85,8 +85,8 @@ impl SampleCounts {
         Self {
             samples,
             operations: events,
-            // Equal samples have the least variance. The sum may be less, since periods are clamped
-            // before they are squared.
+            // Equal periods have the least variance. The sum of the squares may be less, since
+            // periods are clamped before they are squared.
             variance: (squares as f64 * factor * factor).max(events * weight),
             walks: gained(now.walks, before.walks),
             cycles: gained(now.weight.cycles, before.weight.cycles),
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!((all.samples, all.variance), (2, 1e6 + 9e6));
     }
 
-    /// The kernel's histogram wraps; a row that went back adds nothing.
+    /// The program's histogram wraps. A row that went back adds nothing.
     #[test]
     fn a_histogram_may_wrap_and_a_row_may_go_back() {
         let mut before = row(5);
@@ -220,7 +220,7 @@ mod tests {
         let counts = SampleCounts::from_periods(&before, &now, 2.0);
         assert_eq!(counts.samples, 2);
         assert_eq!((counts.operations, counts.variance), (8000.0, 4e7));
-        // Two samples stand for 8000: each latency for 4000.
+        // Two samples stand for 8000 operations: each latency counts 4000 times.
         assert_eq!((counts.cycles, counts.histogram[9]), (80_000.0, 4000.0));
         assert_eq!(
             SampleCounts::from_periods(&now, &now, 2.0),

@@ -37,7 +37,7 @@ pub enum SampleOrigin {
     Event {
         /// Index into [`SampleReading::events`].
         event: u8,
-        /// A [`probe_common::sample::DataSource`].
+        /// Where the data came from, as a [`probe_common::sample::DataSource`].
         source: u8,
     },
 }
@@ -53,7 +53,7 @@ pub struct SampledAddress {
     pub tgid: u32,
     /// Index into [`SampleReading::events`].
     pub event: u8,
-    /// Whether it is a data page.
+    /// Whether `address` is a data page; else it is an instruction.
     pub page: bool,
     /// For an instruction: distinguishes the code from earlier code at the same address, such as
     /// the code of an earlier program of the process.
@@ -67,15 +67,15 @@ pub type CodeKey = (u32, u64, u64);
 /// Samples at an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AddressCounts {
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// The events that they stand for, scaled if the event was multiplexed.
+    /// Number of events that the samples stand for, scaled if the event was multiplexed.
     #[serde(default)]
     pub events: f64,
-    /// Samples with a latency, of a data page.
+    /// For a data page: number of samples with a latency.
     #[serde(default)]
     pub timed: u64,
-    /// Sum of these latencies, in cycles.
+    /// Sum of the latencies, in cycles.
     #[serde(default)]
     pub cycles: u64,
     /// Generation: number of the reading that first found the address, or found it again after it
@@ -86,8 +86,8 @@ pub struct AddressCounts {
 /// All samples since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleReading {
-    /// By owner and origin. Rows of ended owners are freed: rows of events at once, rows of SPE one
-    /// pull later.
+    /// Counts by owner and origin. Rows of ended owners are freed: rows of events at once, rows of
+    /// SPE one pull later.
     #[serde(with = "pairs")]
     pub rows: HashMap<SampledKey, SampleCounts>,
     /// Rows freed since the last snapshot, with their last values. A key may occur more than once,
@@ -121,12 +121,12 @@ pub struct SampledHealth {
     pub counts_as_it_samples: bool,
     /// Whether samples may skid: lie some instructions after their cause.
     pub skids: bool,
-    /// What its samples stand for, if they are memory accesses.
+    /// What its samples stand for; None if they are not memory accesses.
     #[serde(default)]
     pub accesses: Option<AccessScaling>,
     /// Sampling period in events; None if it samples at a frequency.
     pub period: Option<u64>,
-    /// Sampling frequency in samples per second and CPU, if it samples at one.
+    /// Sampling frequency in samples per second and CPU; None if it samples with a period.
     pub frequency: Option<u64>,
     /// Count of the event itself, on all CPUs; not scaled.
     pub counted: u64,
@@ -136,13 +136,13 @@ pub struct SampledHealth {
     /// Nanoseconds of `enabled` for which it was on the PMU.
     #[serde(default)]
     pub running: u64,
-    /// With a fixed period: samples that were due by the event's count but reached no program. The
-    /// kernel suppressed them, or the CPU was in a bpf(2) call. The next sample stands for them
-    /// too.
+    /// With a fixed period: samples that were due by the event's count but did not run the program,
+    /// because the kernel suppressed them or the CPU was in a bpf(2) call. The next sample stands
+    /// for them too.
     pub missed: u64,
-    /// Times that the sample rate of a CPU came near `kernel.perf_event_max_sample_rate` in a
-    /// reading: the kernel throttles a counter that reaches this limit, which neither its count nor
-    /// its samples show.
+    /// How often a reading found the sample rate of a CPU near
+    /// `kernel.perf_event_max_sample_rate`. The kernel throttles a counter that reaches this limit;
+    /// neither its count nor its samples show that.
     #[serde(default)]
     pub limited: u64,
     /// The programs' accounting.
@@ -175,7 +175,7 @@ impl SampledHealth {
 }
 
 impl SampledAddress {
-    /// Its key in [`SampleReading::places`].
+    /// The key of its code in [`SampleReading::places`].
     #[must_use]
     pub fn code_key(&self) -> CodeKey {
         match AddressKey::is_kernel(self.address) {

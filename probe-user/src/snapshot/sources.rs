@@ -1,5 +1,5 @@
 //! Sources: sets of kernel files, or BPF maps, that each pull reads once. [`for_each_source`] lists
-//! them, and each stage has one field for each.
+//! them. Each stage has one field per source.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +13,13 @@ use crate::{
     },
 };
 
-/// Calls a macro with each source: the name of its field, what reads it, and what is read. Sources
-/// are read and shown in this order: the slowest, which reads every process, comes last.
+/// Calls a macro with each source: the name of its field, the type of its reader, and the type of
+/// its reading. Sources are read and shown in this order: the slowest, which reads every process,
+/// comes last.
 macro_rules! for_each_source {
     ($call:ident) => {
         $call! {
-            /// Devices, if there are metrics about them.
+            /// Devices, if any metric is about them.
             devices: crate::devices::DeviceReader => crate::devices::DeviceUse,
             /// resctrl, if memory traffic is apportioned.
             resctrl: crate::machine::resctrl::Reader => Vec<crate::machine::resctrl::GroupBytes>,
@@ -27,7 +28,7 @@ macro_rules! for_each_source {
             /// Pressure and throttling of cgroups, in a session that measures them.
             pressure: crate::machine::pressure::PressureReader
                 => crate::machine::pressure::PressureReading,
-            /// Memory, in a session that measures what cgroups or processes hold.
+            /// Memory of cgroups or processes, in a session that measures it.
             memory: crate::machine::memory::MemoryReader => crate::machine::memory::MemoryReading,
         }
     };
@@ -35,9 +36,9 @@ macro_rules! for_each_source {
 
 pub(crate) use for_each_source;
 
-/// What a pull reads of a source.
+/// The reading of one source in a pull.
 pub(crate) trait SourceReading {
-    /// What two readings say about the window between them.
+    /// The result for the window between two readings.
     type Delta;
 
     /// The window between two readings.
@@ -46,7 +47,7 @@ pub(crate) trait SourceReading {
 
 macro_rules! readings {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// What was read, by source; None for a source that the session does not read.
+        /// The readings by source; None for a source that the session does not read.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct SourceReadings {$(
             $(#[$doc])*
@@ -90,7 +91,7 @@ impl SourceReading for WaitReading {
     }
 }
 
-/// A window has the memory at both ends.
+/// A window has both readings: memory is a level, not a count.
 impl SourceReading for MemoryReading {
     type Delta = [Self; 2];
 

@@ -50,9 +50,9 @@ pub struct SpeHealth {
     /// Accounting of everything that was written, on all CPUs; `event`, `next`, `longest` and
     /// `switches` have no meaning here.
     pub sum: SpeCpu,
-    /// Longest time that a chunk took, in ns.
+    /// Longest time that the program took for a chunk, in ns.
     pub longest: u64,
-    /// Rows in the map.
+    /// Number of rows in the map of samples.
     pub rows: usize,
     /// Rows freed because they had no new samples and the map was nearly full; their counts are
     /// kept.
@@ -61,13 +61,13 @@ pub struct SpeHealth {
     /// Kernel memory of the maps of samples, without threads: a thread takes 128 bytes.
     #[serde(default)]
     pub memory: MapMemory,
-    /// The cores' own counts of their sampling, if they have them: operations, samples taken, kept,
-    /// and dropped because of a collision; since the CPUs' events were opened.
+    /// The cores' own counts of their sampling since the CPUs' events were opened: operations,
+    /// samples taken, kept, and dropped because of a collision. Empty on cores without them.
     pub sampler: BTreeMap<String, u64>,
     /// Bytes of each CPU's AUX buffer.
     pub aux_size: usize,
-    /// Chunks of unknown size: the kernel's log was full, which can happen only with the kprobe
-    /// hook.
+    /// Chunks of unknown size: the ring in which the kernel logs sizes was full, which can happen
+    /// only with the kprobe hook.
     pub unlogged: u64,
     /// Nanoseconds in the program at the end of chunks as measured by the kernel; None if
     /// `kernel.bpf_stats_enabled` is or was off.

@@ -1,4 +1,4 @@
-//! CPU waits of owners: the owners that ran meanwhile, and the lengths of the waits.
+//! CPU waits of owners: the cgroups that ran meanwhile, and the lengths of the waits.
 
 use probe_common::{CgroupId, WaitKey, WaitTimes};
 use serde::{Deserialize, Serialize};
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// An owner that waited, and the cgroup that ran on that CPU meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WaitPair {
-    /// Cgroup of the wait.
+    /// The cgroup that waited.
     pub waiting: CgroupId,
-    /// Process of the wait; 0 unless counting by process.
+    /// The process that waited; 0 unless counting by process.
     pub tgid: u32,
     /// The cgroup that ran; [`CgroupId::IDLE`], [`CgroupId::EARLIER`] and [`CgroupId::OTHER_CPU`]
     /// are not cgroups.
@@ -18,11 +18,11 @@ pub struct WaitPair {
 /// The lengths of an owner's waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerWaits {
-    /// Its cgroup.
+    /// The owner's cgroup.
     pub cgroup: CgroupId,
-    /// Its process; 0 unless counting by process.
+    /// The owner's process; 0 unless counting by process.
     pub tgid: u32,
-    /// The lengths.
+    /// The lengths of its waits.
     pub lengths: WaitTimes,
 }
 
@@ -30,30 +30,31 @@ pub struct OwnerWaits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitReading {
     /// Nanoseconds by pair, sorted, on all CPUs. A pair is dropped when its cgroup or process has
-    /// ended, or when it is idle. If it returns, it starts at 0.
+    /// ended; also when it did not increase while the map was nearly full. If the pair waits again,
+    /// it starts at 0.
     pub pairs: Vec<(WaitPair, u64)>,
-    /// Nanoseconds that did not fit the map.
+    /// Nanoseconds of pairs that did not fit into the map.
     pub unplaced: u64,
-    /// Rows of the map.
+    /// Number of rows in the map of pairs.
     pub rows: usize,
     /// Lengths by owner, sorted, on all CPUs. Owners are dropped like pairs.
     pub owners: Vec<OwnerWaits>,
-    /// Number of waits whose lengths did not fit their map.
+    /// Number of waits whose lengths did not fit into the map of lengths.
     pub unplaced_waits: u64,
-    /// Rows of that map.
+    /// Number of rows in the map of lengths.
     pub length_rows: usize,
 }
 
 /// Waits in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitDelta {
-    /// Nanoseconds by pair, in the order of pairs; without zeros.
+    /// Nanoseconds by pair, sorted; without zeros.
     pub pairs: Vec<(WaitPair, u64)>,
-    /// Nanoseconds that did not fit the map.
+    /// Nanoseconds of pairs that did not fit into the map.
     pub unplaced: u64,
-    /// Lengths by owner, in the order of owners; including owners without a wait in the window.
+    /// Lengths by owner, sorted; including owners without a wait in the window.
     pub owners: Vec<OwnerWaits>,
-    /// Number of waits whose lengths did not fit their map.
+    /// Number of waits whose lengths did not fit into the map of lengths.
     pub unplaced_waits: u64,
 }
 
@@ -78,13 +79,13 @@ impl WaitDelta {
         let gain = |(pair, now): &(WaitPair, u64)| {
             let before = earlier.pairs.binary_search_by_key(pair, |(pair, _)| *pair);
             let before = before.map_or(0, |at| earlier.pairs[at].1);
-            // A pair that was dropped starts at 0.
+            // A smaller value is that of a pair that was dropped and started again at 0.
             let gain = if *now >= before { now - before } else { *now };
             (gain > 0).then_some((*pair, gain))
         };
         let owners = later.owners.iter().map(|now| {
-            let owner = |it: &OwnerWaits| (it.cgroup, it.tgid);
-            let before = earlier.owners.binary_search_by_key(&owner(now), owner);
+            let key = |waits: &OwnerWaits| (waits.cgroup, waits.tgid);
+            let before = earlier.owners.binary_search_by_key(&key(now), key);
             let before = before.map(|at| earlier.owners[at].lengths);
             let lengths = before.map_or(now.lengths, |before| now.lengths.since(&before));
             OwnerWaits { lengths, ..*now }
@@ -105,12 +106,12 @@ mod tests {
     use super::*;
 
     fn lengths(counts: &[(usize, u64)]) -> WaitTimes {
-        let mut all = WaitTimes::default();
+        let mut times = WaitTimes::default();
         for (bucket, count) in counts {
-            all.counts[*bucket] = *count;
-            all.nanos += 1000 * count;
+            times.counts[*bucket] = *count;
+            times.nanos += 1000 * count;
         }
-        all
+        times
     }
 
     fn owner(tgid: u32, counts: &[(usize, u64)]) -> OwnerWaits {

@@ -12,11 +12,11 @@ use crate::snapshot::{GrowingRow as _, SpeReading};
 /// Samples of cache lines.
 #[derive(Clone, Debug, Default)]
 pub struct CacheLines {
-    /// Deltas of each row, except for `read` and `written`: these are the bytes touched since the
-    /// row was added to the table. Rows without a sample are left out.
+    /// Deltas of each row, except for `read` and `written`: masks of the bytes touched since the
+    /// row was added to the table. Rows without a sample in the window are left out.
     pub rows: Vec<(LineKey, LineRow)>,
-    /// Loads and stores with an address and an owner. Accesses missing in `rows` were evicted from
-    /// the table or never added to it.
+    /// Number of sampled loads and stores with an address and an owner. Those missing in `rows`
+    /// were evicted from the table or never added to it.
     pub samples: u64,
     /// Data-source tables by CPU. On a CPU without a table, it is unknown which loads got their
     /// data from another core.
@@ -31,10 +31,10 @@ impl CacheLines {
             .lines
             .iter()
             .map(|(key, row)| (*key, row.since(earlier.get(key))));
-        let lined = |reading: &SpeReading| reading.health.sum.lined;
+        let line_samples = |reading: &SpeReading| reading.health.sum.lined;
         Self {
             rows: rows.filter(|(_, row)| row.samples() > 0).collect(),
-            samples: lined(now).saturating_sub(lined(before)),
+            samples: line_samples(now).saturating_sub(line_samples(before)),
             tables: Arc::clone(&now.tables),
         }
     }

@@ -1,17 +1,19 @@
 //! The counts of a group for an owner ([`GroupCounts`]), estimated for all of the owner's running
 //! time.
 //!
-//! The group is on the PMU for only a part of that time, on some CPUs longer than on others. Counts
-//! of the rest are estimated for each CPU before anything is added up, by the owner's own rates and
-//! never by other owners' rates (docs/how-it-works/accuracy.md has the stated error):
+//! The group is on the PMU for only a part of that time, on some CPUs longer than on others. The
+//! counts of the remaining time are estimated for each CPU before anything is added up, by the
+//! owner's own rates and never by other owners' rates (docs/how-it-works/accuracy.md has the stated
+//! error):
 //!
 //! 1. by its rate on that CPU, if the group was running for a tenth of its time on it, and for 1
 //!    ms;
 //! 2. else by its rate on all CPUs of that kind of core, if the group was running for 1 ms on them
 //!    together;
-//! 3. the rest, if it is at most half of the owner's time, by all other counts of the owner.
+//! 3. else by its rate on all CPUs, if the time that is still to be estimated is at most half of
+//!    the owner's time.
 //!
-//! The remaining time stays unknown, and is added up like the counts.
+//! Time without an estimate stays unknown, and is added up like the counts.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +46,7 @@ pub struct GroupCounts {
     pub(super) estimated: u64,
     /// Nanoseconds for which the counts are unknown.
     unknown: u64,
-    /// Estimated counts, if any are.
+    /// Estimated counts; None if nothing was estimated.
     unseen: Option<Box<Unseen>>,
 }
 
@@ -78,8 +80,8 @@ pub(super) struct CpuRow {
 pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<GroupCounts>) {
     all.clear();
     all.extend(rows.iter().map(|it| GroupCounts::from_row(&it.row)));
-    let unknown = |all: &[GroupCounts]| -> u64 { all.iter().map(|it| it.unknown).sum() };
-    if unknown(all) == 0 {
+    let unknown_time = |all: &[GroupCounts]| -> u64 { all.iter().map(|it| it.unknown).sum() };
+    if unknown_time(all) == 0 {
         return;
     }
     for (counted, it) in all.iter_mut().zip(rows) {
@@ -87,8 +89,8 @@ pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<GroupCounts>) {
             counted.fill(&OwnerRate::from_rows(&[&it.row]), counted.unknown);
         }
     }
-    let poor = all.iter().zip(rows).filter(|(it, _)| it.unknown > 0);
-    let kinds: BTreeSet<Option<usize>> = poor.map(|(_, it)| it.kind).collect();
+    let incomplete = all.iter().zip(rows).filter(|(it, _)| it.unknown > 0);
+    let kinds: BTreeSet<Option<usize>> = incomplete.map(|(_, it)| it.kind).collect();
     for kind in kinds {
         let kind_rows = rows.iter().filter(|it| it.kind == kind);
         let kind_rows: Vec<&UsageRow> = kind_rows.map(|it| &it.row).collect();
@@ -98,12 +100,12 @@ pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<GroupCounts>) {
         let rate = OwnerRate::from_rows(&kind_rows);
         let is_of_kind = |(_, it): &(&mut GroupCounts, &CpuRow)| it.kind == kind;
         let mut kind_counts: Vec<_> = all.iter_mut().zip(rows).filter(is_of_kind).collect();
-        let together = kind_counts.iter().map(|(it, _)| it.unknown).sum();
+        let kind_unknown = kind_counts.iter().map(|(it, _)| it.unknown).sum();
         for (counted, _) in &mut kind_counts {
-            counted.fill(&rate, together);
+            counted.fill(&rate, kind_unknown);
         }
     }
-    let remaining = unknown(all);
+    let remaining = unknown_time(all);
     let time: u64 = all.iter().map(|it| it.enabled).sum();
     if remaining > 0 && remaining <= time - remaining {
         let rate = OwnerRate::from_known(all, time - remaining);
@@ -131,7 +133,8 @@ impl RunningTime {
 }
 
 impl GroupCounts {
-    /// The counts of a row; the time in which the group was not running is unknown yet.
+    /// The counts of a row. Counts of the time in which the group was not running are not estimated
+    /// yet.
     fn from_row(row: &UsageRow) -> Self {
         let enabled = row.enabled.max(row.running);
         Self {
@@ -157,15 +160,15 @@ impl GroupCounts {
         self.running >= MIN_RUNNING_NANOS && self.running >= self.enabled / MIN_RUNNING_PART
     }
 
-    /// Estimates the counts of the unknown time. `together` is the sum of all times estimated by
+    /// Estimates the counts of the unknown time. `all_unknown` is the sum of all times estimated by
     /// the same rate, which share its error.
-    fn fill(&mut self, rate: &OwnerRate, together: u64) {
+    fn fill(&mut self, rate: &OwnerRate, all_unknown: u64) {
         if self.unknown == 0 {
             return;
         }
-        let (own, together) = (float(self.unknown), float(together));
-        let spread_factor = own * (own + together * rate.concentration);
-        let few_rows_factor = own * together * rate.concentration;
+        let (own, all_unknown) = (float(self.unknown), float(all_unknown));
+        let spread_factor = own * (own + all_unknown * rate.concentration);
+        let few_rows_factor = own * all_unknown * rate.concentration;
         let unseen = self.unseen.get_or_insert_default();
         for (a, per_ns) in rate.per_ns.iter().enumerate() {
             unseen.counts[a] += per_ns * own;
@@ -192,23 +195,23 @@ impl GroupCounts {
             for (sum, added) in sums.counts.iter_mut().zip(added.counts) {
                 *sum += added;
             }
-            let all = sums.covariance.iter_mut().flatten();
-            for (sum, added) in all.zip(added.covariance.iter().flatten()) {
+            let covariances = sums.covariance.iter_mut().flatten();
+            for (sum, added) in covariances.zip(added.covariance.iter().flatten()) {
                 *sum += added;
             }
         }
     }
 
-    /// The count of a counter, including the estimated part. None if no owner ran, or if more than
-    /// half of the time is unknown.
+    /// The count of the counter at this index, including the estimated part. None if no owner ran,
+    /// or if more than half of the time is unknown.
     #[must_use]
     pub fn estimate(&self, at: usize) -> Option<f64> {
-        let known = self.enabled.saturating_sub(self.unknown);
-        (self.enabled > 0 && self.unknown <= known).then(|| self.known(at))
+        let known_time = self.enabled.saturating_sub(self.unknown);
+        (self.enabled > 0 && self.unknown <= known_time).then(|| self.known_count(at))
     }
 
     /// The raw and the estimated count, without the unknown time.
-    fn known(&self, at: usize) -> f64 {
+    fn known_count(&self, at: usize) -> f64 {
         let unseen = self.unseen.as_ref();
         float(self.counts[at]) + unseen.map_or(0.0, |unseen| unseen.counts[at])
     }
@@ -219,8 +222,8 @@ impl GroupCounts {
         float(self.running) / float(self.enabled.max(1))
     }
 
-    /// The part of the time in slices that were split between owners, if it exceeds the promised
-    /// error.
+    /// The part of the time in slices that were split between owners; None if it is within the
+    /// promised error.
     pub(crate) fn divided(&self) -> Option<f64> {
         let part = float(self.estimated) / float(self.enabled.max(1));
         (part > PROMISED_ERROR).then_some(part)
@@ -237,12 +240,12 @@ impl GroupCounts {
     pub fn covariance(&self, a: usize, b: usize) -> f64 {
         let unseen = self.unseen.as_ref();
         let estimated = unseen.map_or(0.0, |unseen| unseen.covariance[a][b]);
-        let (Some(one), Some(other)) = (self.estimate(a), self.estimate(b)) else {
+        let (Some(count_a), Some(count_b)) = (self.estimate(a), self.estimate(b)) else {
             return estimated;
         };
-        let known = self.enabled.saturating_sub(self.unknown);
-        let unknown = float(self.unknown) / float(known.max(1));
-        estimated + one * other * unknown * unknown
+        let known_time = self.enabled.saturating_sub(self.unknown);
+        let unknown_ratio = float(self.unknown) / float(known_time.max(1));
+        estimated + count_a * count_b * unknown_ratio * unknown_ratio
     }
 }
 
@@ -251,8 +254,8 @@ struct OwnerRate {
     per_ns: Vector,
     /// The covariance between the rows' own rates.
     spread: Matrix,
-    /// The sum of the squares of the rows' parts of the time: 1 for one row, 1/n for n equal ones.
-    /// The rate of few rows has an additional relative error of up to 1, in this proportion.
+    /// The sum of the squares of the rows' parts of the time: 1 for one row, 1/n for n equal rows.
+    /// It is the relative variance that the rate has because it comes from few rows.
     concentration: f64,
 }
 
@@ -286,12 +289,13 @@ impl OwnerRate {
         }
     }
 
-    /// The rate of all counts of `time`, raw and estimated: the order of magnitude of the rest.
+    /// The rate of all raw and estimated counts, which took `time`. It gives only the order of
+    /// magnitude of the unknown counts.
     fn from_known(all: &[GroupCounts], time: u64) -> Self {
         let mut per_ns = Vector::default();
         for counted in all {
             for (at, sum) in per_ns.iter_mut().enumerate() {
-                *sum += counted.known(at) / float(time);
+                *sum += counted.known_count(at) / float(time);
             }
         }
         Self {

@@ -62,17 +62,17 @@ pub struct Window {
     /// `CLOCK_MONOTONIC` at the first snapshot of the session, or of the earlier session whose
     /// totals it continues.
     pub began: Duration,
-    /// Unix time at which that clock was 0, by the wall clock at that snapshot: the wall clock may
+    /// Unix time at which `CLOCK_MONOTONIC` was 0, by the wall clock at `began`. The wall clock may
     /// have been set since.
     pub boot_time: Duration,
-    /// The same by the wall clock at the later snapshot.
+    /// `boot_time` by the wall clock at the later snapshot.
     pub boot_time_at_end: Duration,
     /// `CLOCK_MONOTONIC` at the earlier snapshot.
     pub start: Duration,
     /// Time between the snapshots.
     pub length: Duration,
-    /// Deltas by owner. The join keeps the totals of rows, since a row outlives its owners, such as
-    /// a pod its containers.
+    /// Deltas by owner. The join keeps the totals of rows, since a row outlives its owners, as a
+    /// pod outlives its containers.
     pub usage: BTreeMap<Owner, Usage>,
     /// The whole machine: the sum of all owners.
     pub total: Gained<Usage>,
@@ -82,9 +82,9 @@ pub struct Window {
     pub uncore: Vec<UncoreReading>,
     /// Totals of the uncore counters since the session began, by event and socket.
     pub uncore_totals: Vec<UncoreTotal>,
-    /// What the sources say about the window.
+    /// Deltas of the sources.
     pub sources: SourceDeltas,
-    /// Samples, in a session that samples memory accesses or other events.
+    /// Samples; None if the session does not sample.
     pub samples: Option<SampleWindow>,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
@@ -101,9 +101,9 @@ impl Window {
         for owner_usage in usage.values() {
             total.add_all(owner_usage);
         }
-        // Slices that were split between owners stay in the machine's total.
+        // A slice that was split between two owners by estimate is exact in the machine's total.
         total.iter_mut().flatten().for_each(|it| it.estimated = 0);
-        let uncore = uncore(&earlier.uncore, &later.uncore);
+        let uncore = uncore_deltas(&earlier.uncore, &later.uncore);
         let mut samples = SampleWindow::between(earlier, later);
         if let Some((samples, clock)) = samples.as_mut().zip(plan.clock()) {
             samples.add_clock(&usage, clock);
@@ -134,7 +134,7 @@ impl Window {
         next
     }
 
-    /// The samples, if memory accesses are among them.
+    /// The samples; None if memory accesses are not sampled.
     pub(crate) fn access_samples(&self) -> Option<&SampleWindow> {
         let accesses = |samples: &&SampleWindow| {
             samples.spe.is_some() || samples.access_events().next().is_some()
@@ -142,7 +142,7 @@ impl Window {
         self.samples.as_ref().filter(accesses)
     }
 
-    /// The samples, if samples of events are among them.
+    /// The samples; None if no event is sampled.
     pub(crate) fn event_samples(&self) -> Option<&SampleWindow> {
         let samples = self.samples.as_ref();
         samples.filter(|samples| !samples.events.is_empty())
@@ -177,7 +177,7 @@ fn key(reading: &UncoreReading) -> (usize, u32, u16) {
     (reading.at, reading.socket, reading.instance)
 }
 
-fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReading> {
+fn uncore_deltas(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReading> {
     let before: HashMap<_, _> = earlier
         .iter()
         .map(|reading| (key(reading), reading))
@@ -187,10 +187,10 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .map(|now| {
             let before = before.get(&key(now));
             let count = now.count.zip(before.and_then(|before| before.count));
-            let skew = before.map_or(0, |before| before.skew);
+            let skew_before = before.map_or(0, |before| before.skew);
             UncoreReading {
-                // The skew of both ends.
-                skew: now.skew.saturating_add(skew),
+                // The skews of both readings add up.
+                skew: now.skew.saturating_add(skew_before),
                 count: count.and_then(|(now, before)| now.checked_sub(before)),
                 enabled: now
                     .enabled

@@ -47,16 +47,17 @@ pub(crate) const SPE: &str = "arm_spe";
 pub enum SampleSource {
     /// Arm's SPE.
     Spe,
-    /// Overflows of an event: its index into [`SampleWindow::events`].
+    /// Overflows of an event: the event's index into [`SampleWindow::events`].
     Event(u8),
-    /// No samples, but the counted time of an event that is a clock, in ns: its index.
+    /// The counted time of a sampled clock event, in ns, instead of its samples: the event's index
+    /// into [`SampleWindow::events`].
     Clock(u8),
 }
 
-/// The source of samples, and the kind of access that they are.
+/// The source of samples, and the kind of the sampled accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampleKind {
-    /// The source.
+    /// The source of the samples.
     pub source: SampleSource,
     /// Class and memory level; None for an event that samples no memory accesses.
     pub access: Option<(Class, MemLevel)>,
@@ -68,16 +69,16 @@ pub type SampleUsage = BTreeMap<SampleKind, SampleCounts>;
 /// The count of a sampled event itself in a window, on all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventGain {
-    /// Its count; not scaled.
+    /// The count of the event; not scaled.
     pub counted: u64,
-    /// Its enabled and running time.
+    /// The event's enabled and running time.
     pub time: RunningTime,
-    /// Its sample rate came near the kernel's limit on some CPU: it may not have counted all the
-    /// time.
+    /// Whether the sample rate came near the kernel's limit on some CPU: then the event may not
+    /// have counted all the time.
     pub limited: bool,
-    /// Missed samples.
+    /// Missed samples ([`SampledHealth::missed`]).
     pub missed: u64,
-    /// Expected samples.
+    /// Expected samples: those taken and those missed.
     pub due: u64,
 }
 
@@ -86,10 +87,10 @@ pub struct EventGain {
 pub struct EventWindow {
     /// The event, with the accounting of its samples since the session began.
     pub health: SampledHealth,
-    /// Its own count in the window.
+    /// The event's own count in the window.
     pub gained: EventGain,
-    /// Its sample rate came near the kernel's limit since totals began: the totals may lack
-    /// samples.
+    /// Whether the sample rate came near the kernel's limit since totals began: then the totals may
+    /// lack samples.
     pub ever_limited: bool,
 }
 
@@ -101,7 +102,7 @@ pub struct SampleWindow {
     /// The whole machine: the sum of all owners.
     pub total: Gained<SampleUsage>,
     /// Deltas of SPE's samples by the socket of the CPU and owner, if uncore events are counted.
-    /// Samples of events are no weights of a socket's traffic.
+    /// Samples of events are not used to apportion a socket's traffic.
     pub on_socket: BTreeMap<(u32, Owner), SampleUsage>,
     /// Deltas by accessed page; empty if none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
@@ -116,7 +117,7 @@ pub struct SampleWindow {
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
     /// Locations of instructions, by [`SampledAddress::code_key`].
     pub places: HashMap<CodeKey, CodeLocation>,
-    /// Failures of naming the instructions since the session began.
+    /// Failures of naming the instructions since the session began; None if no addresses are kept.
     pub names: Option<NameCounts>,
 }
 
@@ -165,7 +166,7 @@ impl SampleKind {
 }
 
 impl SampleWindow {
-    /// The difference of two snapshots of one session; None if it does not sample.
+    /// The difference of two snapshots of one session; None if the session does not sample.
     #[must_use]
     pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Self> {
         let (before, now) = earlier.samples.as_ref().zip(later.samples.as_ref())?;
@@ -208,8 +209,8 @@ impl SampleWindow {
         }
     }
 
-    /// The names of what samples, in the order of [`SampleSource`]. Totals continue as long as this
-    /// list stays the same.
+    /// The names of the sources of samples, in the order of [`SampleSource`]. Totals continue as
+    /// long as this list stays the same.
     pub(crate) fn sources(&self) -> Vec<String> {
         let spe = self.spe.iter().map(|_| SPE.to_owned());
         let events = (0_u8..).zip(&self.events).map(|(at, event)| {
@@ -222,8 +223,9 @@ impl SampleWindow {
         spe.chain(events).collect()
     }
 
-    /// The name of what samples accesses of a class: `arm_spe`, or the events. It stays the same as
-    /// long as the sources do. On Intel's cores one event samples loads, and another one stores.
+    /// The name of the sampler of accesses of a class: `arm_spe`, or the names of the events. It
+    /// stays the same as long as the sources do. On Intel's cores one event samples loads, and
+    /// another one stores.
     pub(crate) fn sampler(&self, class: Class) -> String {
         if self.spe.is_some() {
             return SPE.to_owned();
@@ -233,14 +235,14 @@ impl SampleWindow {
             _ => AccessScaling::Counted,
         };
         let has_class = |event: &&EventWindow| event.health.accesses == Some(scaling);
-        let all: Vec<&EventWindow> = self.access_events().collect();
-        let mut names: Vec<&str> = (all.iter().copied().filter(has_class))
+        let access_events: Vec<&EventWindow> = self.access_events().collect();
+        let mut names: Vec<&str> = (access_events.iter().copied().filter(has_class))
             .map(|event| event.health.name.as_str())
             .collect();
         if names.is_empty() {
-            names.extend(all.iter().map(|event| event.health.name.as_str()));
+            names.extend(access_events.iter().map(|event| event.health.name.as_str()));
         }
-        // Names have commas.
+        // A comma cannot separate the names, since names contain commas.
         names.join(" ")
     }
 
@@ -255,7 +257,7 @@ impl SampleWindow {
         }
     }
 
-    /// The totals.
+    /// The totals of the machine's samples.
     pub(super) fn totals(&self) -> SampleTotals<'_> {
         SampleTotals {
             sources: self.sources(),
@@ -266,8 +268,8 @@ impl SampleWindow {
 
     /// Adds the counted running time of each owner for events that are clocks.
     ///
-    /// The samples of a timer underestimate the time of tasks that sleep until the same tick. The
-    /// running time is counted exactly.
+    /// Samples of a timer underestimate the time of tasks that sleep until the timer's next tick.
+    /// The running time is counted exactly.
     pub(super) fn add_clock(
         &mut self,
         counted: &BTreeMap<Owner, Usage>,
@@ -280,7 +282,7 @@ impl SampleWindow {
             let kind = SampleKind::clock(event);
             for owner_usage in self.usage.values_mut() {
                 if let Some(sampled) = owner_usage.get(&SampleKind::event(event, None)) {
-                    // The default for an owner without a row of counts.
+                    // The sampled time stands in for an owner without a row of counts.
                     let operations = sampled.operations.trunc();
                     owner_usage.entry(kind).or_default().operations = operations;
                 }
@@ -306,7 +308,8 @@ impl SampleWindow {
         events.filter(|event| event.health.accesses.is_some())
     }
 
-    /// Classes without a number of operations: the core chose the operations that it timed.
+    /// Classes whose number of operations is unknown, since a sample stands only for itself
+    /// ([`AccessScaling::Tagged`]).
     #[must_use]
     pub fn tagged(&self) -> BTreeSet<Class> {
         let is_tagged = |event: &EventWindow| event.health.accesses == Some(AccessScaling::Tagged);
@@ -328,7 +331,7 @@ impl SampleWindow {
 
     /// The longest latency that a sample of an access can have, in cycles.
     pub(crate) fn max_latency(&self) -> f64 {
-        // Weights of events are 64 bits wide, and clamped.
+        // An event's latencies are clamped to 16 bits.
         let longest = self.spe.as_ref().map_or(u16::MAX, |spe| spe.max_latency);
         longest.into()
     }
@@ -344,7 +347,8 @@ impl SampleWindow {
             accesses.for_each(|(_, counts)| sum.add(counts));
             sum
         };
-        // The rate may have changed since totals began.
+        // The sampling rate may have changed since totals began, so the window's samples come
+        // first.
         let window_sum = Some(sum(&self.total.delta)).filter(|sum| sum.samples > 0);
         let sum = window_sum.unwrap_or_else(|| sum(&self.total.total));
         sum.operations / float(sum.samples.max(1))

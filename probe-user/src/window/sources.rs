@@ -1,10 +1,10 @@
-//! What the sources say about a window.
+//! Deltas of the sources in a window.
 
 use crate::snapshot::{SourceReading, SourceReadings, for_each_source};
 
 macro_rules! deltas {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// What changed in a window, by source; None for a source that the session does not read.
+        /// The deltas by source; None for a source that the session does not read.
         #[derive(Clone, Debug, Default)]
         pub struct SourceDeltas {$(
             $(#[$doc])*

@@ -14,7 +14,7 @@ use crate::{
 
 const GROUPS: usize = 2;
 
-/// Two groups; the last `rotated` of them are multiplexed.
+/// A plan of two groups; the last `rotated` of them are multiplexed.
 fn plan(rotated: usize) -> Plan {
     Plan {
         groups: vec![Vec::new(); GROUPS],
@@ -44,8 +44,8 @@ pub(crate) fn empty() -> Window {
     Window::between(&snapshot([]), &snapshot([]), &plan(0))
 }
 
-/// The counts of each uncore event on each socket in this many ns, by the event's index in the
-/// plan.
+/// One reading for each uncore event of the plan and socket, with `length` ns of running time.
+/// `count` gives the count, from the event's index in the plan and the socket.
 pub(crate) fn uncore_counts(
     plan: &Plan,
     length: u64,
@@ -93,7 +93,7 @@ fn row(count: u64) -> UsageRow {
     }
 }
 
-fn first(window: &Window, cgroup: u64, group: usize) -> Option<u64> {
+fn first_counter(window: &Window, cgroup: u64, group: usize) -> Option<u64> {
     let owner = Owner {
         cgroup: CgroupId(cgroup),
         tgid: 0,
@@ -113,7 +113,7 @@ fn grow(row: &mut UsageRow, by: &UsageRow) {
 }
 
 proptest! {
-    /// Two consecutive windows add up to the window over both, whatever appears in between.
+    /// Two consecutive windows add up to the window over both, whichever rows appear in between.
     #[test]
     fn windows_add_up(a in any_rows(), b in any_rows(), c in any_rows()) {
         let grown = |old: &HashMap<UsageKey, UsageRow>, added: HashMap<UsageKey, UsageRow>| {
@@ -130,16 +130,17 @@ proptest! {
         let parts = [Window::between(&a, &b, &plan(0)), Window::between(&b, &c, &plan(0))];
         for cgroup in 2..6 {
             for group in 0..GROUPS {
-                let sum: u64 = parts.iter().filter_map(|part| first(part, cgroup, group)).sum();
-                prop_assert_eq!(first(&whole, cgroup, group).unwrap_or(0), sum);
+                let counts = parts.iter().filter_map(|part| first_counter(part, cgroup, group));
+                let sum: u64 = counts.sum();
+                prop_assert_eq!(first_counter(&whole, cgroup, group).unwrap_or(0), sum);
             }
         }
     }
 
-    /// Rows grow, are freed and are created again with smaller or larger counts: the windows add up
+    /// Rows grow, are freed and are created again with smaller or larger counts. The windows add up
     /// to everything that was counted.
     #[test]
-    fn rows_created_again_are_known_by_their_generation(
+    fn rows_created_again_count_as_a_whole(
         steps in vec((0_u64..1 << 40, any::<bool>()), 1..20)
     ) {
         let mut now = UsageRow::ZERO;
@@ -152,7 +153,7 @@ proptest! {
             counted += delta;
             let later = snapshot([(key(7, 0, 0), now)]);
             let window = Window::between(&last, &later, &plan(0));
-            gained += first(&window, 7, 0).unwrap();
+            gained += first_counter(&window, 7, 0).unwrap();
             last = later;
             if freed {
                 now = UsageRow::ZERO;
@@ -172,7 +173,7 @@ proptest! {
                 };
                 let later_count = b.iter().filter(|(key, _)| belongs(key));
                 let later_count: u64 = later_count.map(|(_, row)| row.counts[0]).sum();
-                prop_assert!(first(&window, cgroup, group).unwrap_or(0) <= later_count);
+                prop_assert!(first_counter(&window, cgroup, group).unwrap_or(0) <= later_count);
             }
         }
     }
@@ -185,27 +186,27 @@ fn a_freed_row_has_no_delta() {
         &snapshot([]),
         &plan(0),
     );
-    assert_eq!(first(&window, 7, 0), None);
+    assert_eq!(first_counter(&window, 7, 0), None);
 }
 
-/// Otherwise its whole history would be one window's delta.
+/// If such a row counted as a whole, its whole history would be one window's delta.
 #[test]
-fn a_row_that_went_back_was_not_created_again() {
+fn a_row_that_went_back_has_no_delta() {
     let window = Window::between(
         &snapshot([(key(7, 0, 0), row(1 << 40))]),
         &snapshot([(key(7, 0, 0), row((1 << 40) - 30))]),
         &plan(0),
     );
-    assert_eq!(first(&window, 7, 0), Some(0));
+    assert_eq!(first_counter(&window, 7, 0), Some(0));
 }
 
 #[test]
-fn a_cpu_that_vanished_keeps_its_counts() {
+fn an_offline_cpu_keeps_its_counts() {
     let before = snapshot([(key(7, 0, 0), row(100)), (key(7, 1, 0), row(100))]);
     // CPU 1 is offline: its row does not change.
     let after = snapshot([(key(7, 0, 0), row(150)), (key(7, 1, 0), row(100))]);
     assert_eq!(
-        first(&Window::between(&before, &after, &plan(0)), 7, 0),
+        first_counter(&Window::between(&before, &after, &plan(0)), 7, 0),
         Some(50)
     );
 }
@@ -214,7 +215,7 @@ fn a_cpu_that_vanished_keeps_its_counts() {
 fn a_group_without_a_row_has_no_usage() {
     let window = Window::between(&snapshot([]), &snapshot([(key(7, 0, 1), row(5))]), &plan(0));
     assert_eq!(
-        (first(&window, 7, 0), first(&window, 7, 1)),
+        (first_counter(&window, 7, 0), first_counter(&window, 7, 1)),
         (None, Some(5))
     );
 }
@@ -230,13 +231,13 @@ fn an_uncore_counter_that_went_back_has_no_gain() {
         enabled: 10,
         running: 10,
     };
-    let delta = |before, now| uncore(&[reading(before)], &[reading(now)])[0].count;
+    let delta = |before, now| uncore_deltas(&[reading(before)], &[reading(now)])[0].count;
     assert_eq!(delta(Some(5), Some(12)), Some(7));
     assert_eq!(delta(Some(12), Some(5)), None);
     assert_eq!(delta(None, Some(5)), None);
     assert_eq!(delta(Some(5), None), None);
-    let delta = uncore(&[reading(Some(5))], &[reading(Some(12))])[0];
-    assert_eq!(delta.skew, 17, "what is uncertain at both ends");
+    let delta = uncore_deltas(&[reading(Some(5))], &[reading(Some(12))])[0];
+    assert_eq!(delta.skew, 17, "the skews of both readings");
 }
 
 #[test]
@@ -266,12 +267,13 @@ fn usage_is_split_by_socket_if_uncore_events_are_counted() {
             .counts[0]
     };
     assert_eq!((on(0), on(1)), (120, 3));
-    assert_eq!(first(&window, 7, 0), Some(123));
+    assert_eq!(first_counter(&window, 7, 0), Some(123));
 }
 
-/// On CPU 0 group 0 ran for 30 ns, then group 1 for 70; on CPU 1 group 1 ran for all of 100.
+/// On CPU 0 group 0 was on the PMU for 30 ns, then group 1 for 70 ns. On CPU 1 group 1 was on the
+/// PMU for all of 100 ns.
 #[test]
-fn a_rotated_group_is_enabled_in_the_intervals_of_the_others() {
+fn a_multiplexed_group_is_enabled_in_the_intervals_of_other_groups() {
     let interval = |count, enabled| UsageRow {
         counts: [count; GROUP_COUNTERS],
         enabled,
@@ -303,19 +305,19 @@ fn a_rotated_group_is_enabled_in_the_intervals_of_the_others() {
 /// The estimates of consecutive windows add up, by event and socket.
 #[test]
 fn totals_of_sockets_continue() {
-    let reading = |at, socket, instance, count, live| UncoreReading {
+    let reading = |at, socket, instance, count, running| UncoreReading {
         at,
         socket,
         instance,
         count,
         skew: 0,
         enabled: 100,
-        running: live,
+        running,
     };
-    let windows = |seconds: u64, readings: &[UncoreReading]| {
+    let snapshot_at = |seconds: u64, readings: &[UncoreReading]| {
         let mut snapshot = snapshot([]);
         snapshot.at = Duration::from_secs(seconds);
-        // Each window gains the same.
+        // Each second adds the same counts.
         let times = seconds - 5;
         let sum = |reading: &UncoreReading| UncoreReading {
             count: reading.count.map(|count| count * times),
@@ -330,12 +332,12 @@ fn totals_of_sockets_continue() {
         reading(0, 0, 0, Some(10), 100),
         reading(0, 0, 1, Some(20), 50),
         reading(0, 1, 0, Some(3), 100),
-        // It never ran: its count is unknown.
+        // Never on the PMU: its count is unknown.
         reading(1, 0, 0, Some(0), 0),
         reading(2, 1, 0, Some(7), 100),
     ];
-    let [a, b] = [5, 6].map(|seconds| windows(seconds, &readings));
-    let mut c = windows(7, &readings);
+    let [a, b] = [5, 6].map(|seconds| snapshot_at(seconds, &readings));
+    let mut c = snapshot_at(7, &readings);
     readings[0].count = None;
     c.uncore[0].count = None;
     let first = Window::between(&a, &b, &plan(0));
@@ -345,11 +347,14 @@ fn totals_of_sockets_continue() {
         let known = totals.map(|it| (it.at, it.socket, it.raw, it.estimate, it.variance));
         known.collect()
     };
-    // 20 in half of the time are 40, with an error of up to 20.
-    let [two, four] = [(0, 1, 3, 3.0, 0.0), (2, 1, 7, 7.0, 0.0)];
-    assert_eq!(totals(&first), [(0, 0, 30, 50.0, 400.0), two, four]);
-    let [two, four] = [(0, 1, 6, 6.0, 0.0), (2, 1, 14, 14.0, 0.0)];
-    assert_eq!(totals(&second), [(0, 0, 50, 90.0, 800.0), two, four]);
+    // A count of 20 in half of the time is estimated as 40, with an error of 20.
+    let [socket_1, event_2] = [(0, 1, 3, 3.0, 0.0), (2, 1, 7, 7.0, 0.0)];
+    assert_eq!(totals(&first), [(0, 0, 30, 50.0, 400.0), socket_1, event_2]);
+    let [socket_1, event_2] = [(0, 1, 6, 6.0, 0.0), (2, 1, 14, 14.0, 0.0)];
+    assert_eq!(
+        totals(&second),
+        [(0, 0, 50, 90.0, 800.0), socket_1, event_2]
+    );
     let time = |window: &Window| {
         let total = window.uncore_totals[0];
         (total.enabled, total.running, total.since.as_secs())

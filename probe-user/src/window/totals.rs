@@ -15,7 +15,7 @@ pub struct Gained<T> {
     pub delta: T,
     /// The sum of all windows since `since`.
     pub total: T,
-    /// `CLOCK_MONOTONIC` at the start of the first of these windows.
+    /// `CLOCK_MONOTONIC` at the start of the first window.
     pub since: Duration,
 }
 
@@ -26,7 +26,7 @@ pub struct Totals<'a> {
     pub(crate) began: Duration,
     /// [`Window::boot_time`](super::Window::boot_time)
     pub(crate) boot_time: Duration,
-    /// The machine's counts.
+    /// The counts of the machine.
     pub(crate) total: Cow<'a, Gained<Usage>>,
     /// The machine's uncore counters.
     pub(crate) uncore: Cow<'a, [UncoreTotal]>,
@@ -47,7 +47,7 @@ pub(crate) struct SampleTotals<'a> {
 
 /// Counts that can be added up.
 pub trait Sum: Clone {
-    /// Zero, of the same events.
+    /// Zero counts of the same events.
     #[must_use]
     fn nothing(&self) -> Self;
 
@@ -56,7 +56,7 @@ pub trait Sum: Clone {
 }
 
 impl<T: Sum> Gained<T> {
-    /// The delta and total of the first window, which began at `since`.
+    /// The counts of the first window, which began at `since`: its total is its delta.
     pub(crate) fn first(delta: T, since: Duration) -> Self {
         Self {
             total: delta.clone(),

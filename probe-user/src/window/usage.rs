@@ -30,7 +30,7 @@ impl Gains {
     pub(super) fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
         let freed = later.freed.iter().map(|(key, row)| (key, row));
         let mut rows: Vec<(&UsageKey, &UsageRow)> = later.rows.iter().chain(freed).collect();
-        // Most are already in order, which makes this sort fast.
+        // Most rows are already in order, which makes this sort fast.
         rows.sort_by_key(|(key, _)| *key);
         let mut before = earlier.rows.iter().peekable();
         let mut usage: Vec<(Owner, Usage)> = Vec::new();
@@ -45,12 +45,12 @@ impl Gains {
                 owner_gains.charge(key.cpu.into(), key.group.into(), &delta);
             }
             let owner = Owner::from(rows[0].0);
-            let sockets = on_socket.len();
+            let owner_start = on_socket.len();
             let sum = owner_gains.sum(|socket, group, counted| {
-                let known = on_socket[sockets..]
+                let existing = on_socket[owner_start..]
                     .iter()
-                    .position(|((known, _), _)| *known == socket);
-                let at = sockets + known.unwrap_or(on_socket.len() - sockets);
+                    .position(|((existing, _), _)| *existing == socket);
+                let at = owner_start + existing.unwrap_or(on_socket.len() - owner_start);
                 if at == on_socket.len() {
                     on_socket.push(((socket, owner), vec![None; plan.groups.len()]));
                 }
@@ -72,13 +72,13 @@ struct OwnerGains<'a> {
     topology: Option<&'a Topology>,
     /// The CPUs with rows of the owner, and the kind of their cores.
     cpus: Vec<(u32, Option<usize>)>,
-    /// One row per counter group for each of these CPUs.
+    /// One row per counter group for each CPU in `cpus`.
     rows: Vec<Option<UsageRow>>,
     /// The groups that are multiplexed on each CPU.
     multiplexed: BTreeMap<u32, Vec<usize>>,
-    /// The rows of one group.
+    /// The rows of the group that [`Self::sum`] is at.
     group_rows: Vec<CpuRow>,
-    /// The estimates of these rows.
+    /// The estimates of `group_rows`.
     estimates: Vec<GroupCounts>,
 }
 
@@ -112,23 +112,24 @@ impl<'a> OwnerGains<'a> {
         }
         let at = self.rows.len() - groups;
         let rows = &mut self.rows[at..];
-        let mut own = *delta;
+        let mut group_delta = *delta;
         if (plan.fixed()..groups).contains(&group) {
-            let others = multiplexed
+            let sharing_groups = multiplexed
                 .entry(cpu)
                 .or_insert_with(|| plan.multiplexed_groups(cpu).collect());
-            for other in others {
-                rows[*other].get_or_insert(UsageRow::ZERO).enabled += delta.enabled;
+            for sharing in sharing_groups {
+                rows[*sharing].get_or_insert(UsageRow::ZERO).enabled += delta.enabled;
             }
-            own.enabled = 0;
+            group_delta.enabled = 0;
         }
         if let Some(row) = rows.get_mut(group) {
             // Sums wrap at 2^64 like the counters themselves. A delta has no generation.
-            row.get_or_insert(UsageRow::ZERO).add(&own);
+            row.get_or_insert(UsageRow::ZERO).add(&group_delta);
         }
     }
 
-    /// The sum over CPUs. If sockets are known, `on_socket` is called with the counts of each CPU.
+    /// The sum over CPUs. If sockets are known, `on_socket` is called with the socket, the group
+    /// and the counts of each CPU.
     fn sum(&mut self, mut on_socket: impl FnMut(u32, usize, &GroupCounts)) -> Usage {
         let groups = self.plan.groups.len();
         let mut usage = vec![None; groups];

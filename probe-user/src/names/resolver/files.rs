@@ -1,4 +1,5 @@
-//! The files of Docker, podman and CRI-O about their containers, readable without their daemons.
+//! The files in which Docker, podman and CRI-O describe their containers. Reading them needs no
+//! running daemon.
 
 use std::{
     collections::HashMap,
@@ -17,7 +18,7 @@ use super::source::{Fault, FoundContainer, LARGEST, Reply, SourceAnswer, WantedI
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct DockerState {
-    /// With a leading slash.
+    /// The name, with a leading slash.
     name: String,
     #[serde(default)]
     config: DockerConfig,
@@ -37,7 +38,7 @@ pub(super) fn docker(directory: &Path, wanted: &WantedIds) -> Reply {
         return unreadable_directory(directory, &error);
     }
     for id in wanted.open_containers() {
-        let state = match read::<DockerState>(&directory.join(id).join("config.v2.json")) {
+        let state = match read_json::<DockerState>(&directory.join(id).join("config.v2.json")) {
             Ok(Some(state)) => state,
             Ok(None) => continue,
             Err(fault) => {
@@ -60,11 +61,11 @@ pub(super) fn docker(directory: &Path, wanted: &WantedIds) -> Reply {
 
 /// A container in the common storage of podman and CRI-O.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredContainer {
     id: String,
     #[serde(default)]
     names: Vec<String>,
-    /// JSON text within the JSON.
+    /// A [`StoredMetadata`] as JSON text.
     #[serde(default)]
     metadata: String,
 }
@@ -73,7 +74,7 @@ struct Stored {
 #[serde(rename_all = "kebab-case", default)]
 struct StoredMetadata {
     image_name: Option<String>,
-    /// Only CRI-O has it.
+    /// The container's name in its pod; only CRI-O writes it.
     metadata_name: Option<String>,
 }
 
@@ -89,14 +90,14 @@ pub(super) fn podman(storage: &Path, wanted: &WantedIds) -> Reply {
     let directories = entries.filter_map(|entry| {
         let entry = entry.ok()?;
         let name = entry.file_name();
-        let of_driver = name.to_str()?.ends_with("-containers");
-        of_driver.then(|| entry.path())
+        let is_driver_directory = name.to_str()?.ends_with("-containers");
+        is_driver_directory.then(|| entry.path())
     });
     let files = directories.flat_map(|directory| {
         ["containers.json", "volatile-containers.json"].map(|name| directory.join(name))
     });
     for file in files.collect::<Vec<PathBuf>>() {
-        match read::<Vec<Stored>>(&file) {
+        match read_json::<Vec<StoredContainer>>(&file) {
             Ok(Some(stored)) => {
                 reply.answer.answers += 1;
                 let stored = stored.into_iter().filter(|it| wanted.contains(&it.id));
@@ -109,7 +110,7 @@ pub(super) fn podman(storage: &Path, wanted: &WantedIds) -> Reply {
     reply
 }
 
-fn add_stored(answer: &mut SourceAnswer, stored: Stored, [podman, crio]: &[Arc<str>; 2]) {
+fn add_stored(answer: &mut SourceAnswer, stored: StoredContainer, [podman, crio]: &[Arc<str>; 2]) {
     let metadata = serde_json::from_str::<StoredMetadata>(&stored.metadata).unwrap_or_default();
     let runtime = match metadata.metadata_name {
         Some(_) => crio,
@@ -125,33 +126,36 @@ fn add_stored(answer: &mut SourceAnswer, stored: Stored, [podman, crio]: &[Arc<s
     });
 }
 
-/// The reply of a source with an unreadable directory.
+/// The reply of a source whose directory cannot be read.
 fn unreadable_directory(directory: &Path, error: &io::Error) -> Reply {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Reply::absent(),
-        _ => Reply::failed(failed(directory, error)),
+        _ => Reply::failed(file_fault(directory, error)),
     }
 }
 
 /// The content of a JSON file; None if it does not exist.
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Fault> {
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Fault> {
     let file = match open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(path, error)),
+        Err(error) => return Err(file_fault(path, error)),
     };
     let mut text = Vec::new();
-    let most = LARGEST as u64 + 1;
-    let read = file.take(most).read_to_end(&mut text);
-    read.map_err(|error| failed(path, error))?;
+    let limit = LARGEST as u64 + 1;
+    let read = file.take(limit).read_to_end(&mut text);
+    read.map_err(|error| file_fault(path, error))?;
     if text.len() > LARGEST {
-        return Err(failed(path, format!("it is larger than {LARGEST} bytes")));
+        return Err(file_fault(
+            path,
+            format!("it is larger than {LARGEST} bytes"),
+        ));
     }
     let parsed = serde_json::from_slice(&text);
-    parsed.map(Some).map_err(|error| failed(path, error))
+    parsed.map(Some).map_err(|error| file_fault(path, error))
 }
 
-/// Opens a file only if it is regular: other kinds of files could block.
+/// Opens a regular file. Fails for other kinds of files, which could block.
 fn open(path: &Path) -> io::Result<File> {
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = OpenOptions::new()
@@ -165,7 +169,7 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-fn failed(path: &Path, error: impl std::fmt::Display) -> Fault {
+fn file_fault(path: &Path, error: impl std::fmt::Display) -> Fault {
     Fault::Failed(format!("{}: {error}", path.display()))
 }
 

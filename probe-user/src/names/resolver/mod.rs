@@ -2,7 +2,7 @@
 //! counting nor a pull waits for a runtime.
 //!
 //! The thread gets the paths of cgroups, asks for all ids in them at once, and publishes the known
-//! names. Only containers and pods with a cgroup are kept, whatever a runtime answers.
+//! names. It keeps only containers and pods with a cgroup, even if a runtime answers with more.
 
 mod clip;
 mod files;
@@ -32,7 +32,7 @@ use super::RuntimeNames;
 pub const DEFAULT_LABELS: [&str; 2] = ["com.docker.compose.project", "com.docker.compose.service"];
 
 /// Default timeout of a runtime's answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The runtimes to ask for names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub enum RuntimeEndpoint {
     /// Every runtime at its usual path.
     #[default]
     Auto,
-    /// None: containers are shown by id.
+    /// No runtime: containers are shown by id.
     Off,
-    /// This CRI socket.
+    /// The CRI socket at this path.
     Socket(PathBuf),
 }
 
@@ -63,7 +63,7 @@ impl FromStr for RuntimeEndpoint {
     }
 }
 
-/// The same format as [`FromStr`] reads.
+/// The format that [`FromStr`] reads.
 impl fmt::Display for RuntimeEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,12 +74,13 @@ impl fmt::Display for RuntimeEndpoint {
     }
 }
 
-/// The runtimes to ask, and what to keep.
+/// The runtimes to ask, and the labels to keep.
 #[derive(Clone, Debug)]
 pub struct ResolverConfig {
     /// The runtimes to ask.
     pub runtime: RuntimeEndpoint,
-    /// Root of the usual paths: `/`, or the mount point of the host's root in a pod.
+    /// Directory to which the usual paths are relative: `/`, or in a pod the mount point of the
+    /// host's root.
     pub root: PathBuf,
     /// Keys of the labels to keep.
     pub labels: Vec<String>,
@@ -93,7 +94,7 @@ impl Default for ResolverConfig {
             runtime: RuntimeEndpoint::Auto,
             root: "/".into(),
             labels: DEFAULT_LABELS.map(str::to_owned).into(),
-            timeout: TIMEOUT,
+            timeout: DEFAULT_TIMEOUT,
         }
     }
 }
@@ -102,7 +103,7 @@ impl Default for ResolverConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResolverHealth {
-    /// Completely read answers.
+    /// Answers that were read completely.
     pub answers: u64,
     /// Requests that a runtime refused or answered with something unreadable.
     pub errors: u64,
@@ -112,15 +113,16 @@ pub struct ResolverHealth {
     pub known: u64,
     /// Containers without a name yet.
     pub waiting: u64,
-    /// Rejected parts of answers: without a name, or with conflicting names for one id.
+    /// Containers and pods of answers that were rejected: without a name, or with conflicting names
+    /// for one id.
     pub refused: u64,
     /// Names and labels truncated because they were too long.
     pub cut: u64,
-    /// Ids not asked for because there were too many.
+    /// Requests for ids that were not asked for because there were too many.
     pub not_asked: u64,
 }
 
-/// The thread that asks, and the known names. The thread ends when this is dropped.
+/// The thread that asks runtimes, and the known names. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Resolver {
     shared: Arc<SharedCache>,
@@ -129,9 +131,9 @@ pub struct Resolver {
 #[derive(Debug)]
 struct SharedCache {
     cache: Mutex<NameCache>,
-    /// Notified when `cache` has changed.
+    /// Notified after each answer and at the end of each round.
     changed: Condvar,
-    /// Notified of new ids.
+    /// Notified when `cache` has new ids to ask for.
     wake: Notify,
     /// Notified when the resolver is dropped.
     stop: Notify,
@@ -139,7 +141,7 @@ struct SharedCache {
 
 impl SharedCache {
     fn cache(&self) -> MutexGuard<'_, NameCache> {
-        // A panicked thread has changed only whole entries.
+        // A panic cannot leave an entry half changed.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,9 +169,9 @@ impl Resolver {
         Ok(Self { shared })
     }
 
-    /// Requests names of the containers and pods in these cgroup paths, unless known.
+    /// Requests the names of the containers and pods in these cgroup paths that are not known yet.
     pub fn request<'a>(&self, paths: impl IntoIterator<Item = &'a str>) {
-        // Most cgroups of a machine belong to no container: these take no lock.
+        // Most cgroups of a machine belong to no container, and need no lock.
         let mut ids = paths.into_iter().flat_map(super::path_ids).peekable();
         if ids.peek().is_none() {
             return;
@@ -185,8 +187,8 @@ impl Resolver {
         }
     }
 
-    /// Requests names as [`Self::request`] does, and drops the names of all other cgroups: `paths`
-    /// has all cgroups that can still have rows.
+    /// Requests names as [`Self::request`] does, and drops the names of all cgroups that are not in
+    /// `paths`. So `paths` must have all cgroups that can still have rows.
     pub fn request_only<'a>(&self, paths: impl Iterator<Item = &'a str> + Clone) {
         self.request(paths.clone());
         self.shared.cache().retain(paths.flat_map(super::path_ids));

@@ -1,4 +1,4 @@
-//! The resolver's state: requested ids and known names. No I/O.
+//! The resolver's state: requested ids and known names. It does no I/O.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
@@ -17,13 +17,14 @@ use crate::names::{
     runtime_names::{Container, Pod},
 };
 
-/// Maximum number of containers, and of pods, that are asked for: any user who may create cgroups
-/// could create any number of them.
+/// Maximum number of containers, and of pods, that are asked for. It bounds memory, since any user
+/// who may create cgroups can create any number of ids.
 const MAX_IDS: usize = 1 << 16;
 
-/// Delays before an unknown id is asked for again: the first one, doubled each time up to the
-/// longest.
+/// Delay before an unknown id is asked for the second time. Each further delay is twice the last.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
+
+/// Maximum delay before an unknown id is asked for again.
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl NameCache {
         }
     }
 
-    /// Adds an id; returns whether it is new.
+    /// Adds an id to ask for; returns whether it is new.
     pub(super) fn request(&mut self, wanted: &PathId<'_>, now: Instant) -> bool {
         let states = match wanted.kind {
             IdKind::Container => &mut self.containers,
@@ -87,7 +88,7 @@ impl NameCache {
         true
     }
 
-    /// Drops all ids but these.
+    /// Drops all ids and names except those of `ids` and of the pods of these containers.
     pub(super) fn retain<'a>(&mut self, ids: impl Iterator<Item = PathId<'a>>) {
         let (mut containers, mut pods) = (HashSet::new(), HashSet::new());
         for PathId { kind, id, .. } in ids {
@@ -120,7 +121,7 @@ impl NameCache {
         described.pods.retain(|uid, _| self.pods.contains_key(uid));
     }
 
-    /// When the next id is due; None if no id is waiting.
+    /// The time at which the next id is to be asked for; None if no id is waiting.
     pub(super) fn due(&self) -> Option<Instant> {
         let states = self.containers.values().chain(self.pods.values());
         let due = states.filter_map(|state| match state {
@@ -130,15 +131,15 @@ impl NameCache {
         due.min()
     }
 
-    /// Whether any requested id was not asked for yet.
+    /// Whether some requested id was not asked for yet.
     pub(super) fn has_unasked(&self) -> bool {
         let mut states = self.containers.values().chain(self.pods.values());
         states.any(|state| matches!(state, IdState::Waiting { tries: 0, .. }))
     }
 
-    /// All unknown ids, those with the fewest tries first.
+    /// All ids without a known name, those with the fewest tries first.
     pub(super) fn waiting(&self) -> WantedIds {
-        let sorted = |states: &IdStates| {
+        let by_tries = |states: &IdStates| {
             let mut waiting: Vec<_> = states
                 .iter()
                 .filter_map(|(id, state)| match state {
@@ -149,7 +150,7 @@ impl NameCache {
             waiting.sort();
             waiting.into_iter().map(|(_, id)| id).collect()
         };
-        WantedIds::new(sorted(&self.containers), sorted(&self.pods))
+        WantedIds::new(by_tries(&self.containers), by_tries(&self.pods))
     }
 
     /// Schedules the next try of the ids that are still unknown after all sources were asked.
@@ -157,8 +158,8 @@ impl NameCache {
         let schedule = |states: &mut IdStates, ids: &[Arc<str>]| {
             for id in ids {
                 if let Some(IdState::Waiting { tries, due }) = states.get_mut(id) {
-                    let wait = FIRST_RETRY.saturating_mul(1 << (*tries).min(16));
-                    *due = now + wait.min(LONGEST_RETRY);
+                    let delay = FIRST_RETRY.saturating_mul(1 << (*tries).min(16));
+                    *due = now + delay.min(LONGEST_RETRY);
                     *tries = tries.saturating_add(1);
                 }
             }
@@ -175,7 +176,7 @@ impl NameCache {
         }
     }
 
-    /// Applies a runtime's answer: its plausible names of requested ids.
+    /// Adds the names of requested ids in a runtime's answer, except empty and conflicting names.
     pub(super) fn apply(&mut self, answer: SourceAnswer, now: Instant) {
         self.health.answers += answer.answers;
         self.health.cut += answer.cut;
@@ -194,7 +195,8 @@ impl NameCache {
             |a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name),
             refused,
         );
-        // Not every cgroup path of a container has the uid of its pod.
+        // Pods are also requested by their containers: not every cgroup path of a container has the
+        // uid of its pod.
         for uid in containers.iter().filter_map(|found| found.pod.as_deref()) {
             if uid.len() <= NAME && self.pods.len() < MAX_IDS && !self.pods.contains_key(uid) {
                 let state = IdState::Waiting { tries: 0, due: now };
@@ -204,12 +206,12 @@ impl NameCache {
         // If nothing changes, the names stay shared with snapshots.
         let mut described = mem::take(&mut self.described);
         for found in pods {
-            if let Some((uid, pod)) = self.pod(found) {
+            if let Some((uid, pod)) = self.accept_pod(found) {
                 Arc::make_mut(&mut described).pods.insert(uid, pod);
             }
         }
         for found in containers {
-            if let Some((id, container)) = self.container(found) {
+            if let Some((id, container)) = self.accept_container(found) {
                 Arc::make_mut(&mut described)
                     .containers
                     .insert(id, container);
@@ -218,19 +220,19 @@ impl NameCache {
         self.described = described;
     }
 
-    fn pod(&mut self, found: FoundPod) -> Option<(Arc<str>, Arc<Pod>)> {
-        let uid = newly_known(&mut self.pods, &found.uid, &found.name, &mut self.health)?;
+    fn accept_pod(&mut self, found: FoundPod) -> Option<(Arc<str>, Arc<Pod>)> {
+        let uid = mark_known(&mut self.pods, &found.uid, &found.name, &mut self.health)?;
         let cut = &mut self.health.cut;
         let pod = Pod {
             namespace: clip(found.namespace, NAME, cut),
             name: clip(found.name, NAME, cut),
-            labels: chosen(&self.labels, found.labels, cut),
+            labels: chosen_labels(&self.labels, found.labels, cut),
         };
         Some((uid, Arc::new(pod)))
     }
 
-    fn container(&mut self, found: FoundContainer) -> Option<(Arc<str>, Arc<Container>)> {
-        let id = newly_known(
+    fn accept_container(&mut self, found: FoundContainer) -> Option<(Arc<str>, Arc<Container>)> {
+        let id = mark_known(
             &mut self.containers,
             &found.id,
             &found.name,
@@ -243,14 +245,14 @@ impl NameCache {
             pod: pod.map(|(uid, _)| Arc::clone(uid)),
             runtime: found.runtime,
             image: found.image.map(|image| clip(image, TEXT, cut)),
-            labels: chosen(&self.labels, found.labels, cut),
+            labels: chosen_labels(&self.labels, found.labels, cut),
         };
         Some((id, Arc::new(container)))
     }
 }
 
-/// Marks an id as known and returns it; None if it is not waiting, or the name is empty.
-fn newly_known(
+/// Marks an id as known and returns it; None if it is not waiting, or if the name is empty.
+fn mark_known(
     states: &mut IdStates,
     id: &str,
     name: &str,
@@ -268,17 +270,17 @@ fn newly_known(
     Some(key)
 }
 
-/// The results without ids that have conflicting names.
+/// Removes the items whose id also has an item with another name.
 fn without_conflicts<T>(
     mut found: Vec<T>,
     id: fn(&T) -> &str,
     is_same: fn(&T, &T) -> bool,
     refused: &mut u64,
 ) -> Vec<T> {
-    let mut first: HashMap<&str, &T> = HashMap::with_capacity(found.len());
+    let mut first_items: HashMap<&str, &T> = HashMap::with_capacity(found.len());
     let mut disputed: HashSet<String> = HashSet::new();
     for item in &found {
-        match first.entry(id(item)) {
+        match first_items.entry(id(item)) {
             Entry::Vacant(entry) => drop(entry.insert(item)),
             Entry::Occupied(entry) if is_same(entry.get(), item) => {}
             Entry::Occupied(entry) => drop(disputed.insert((*entry.key()).to_owned())),
@@ -289,8 +291,8 @@ fn without_conflicts<T>(
     found
 }
 
-/// The labels that the user chose.
-fn chosen(
+/// The labels that the user chose, truncated if too long.
+fn chosen_labels(
     keys: &[String],
     mut labels: HashMap<String, String>,
     cut: &mut u64,

@@ -10,10 +10,10 @@ use std::{
 use super::sockets::{Cri, Engine};
 use super::{ResolverConfig, RuntimeEndpoint, files};
 
-/// Maximum size of an answer or file in bytes: a CRI list of about 7,000 containers.
+/// Maximum size of an answer or file in bytes: enough for a CRI list of about 7,000 containers.
 pub(super) const LARGEST: usize = 4 << 20;
 
-/// Usual paths of CRI sockets.
+/// Usual paths of CRI sockets, relative to the root.
 const CRI_SOCKETS: [&str; 8] = [
     "run/containerd/containerd.sock",
     "run/crio/crio.sock",
@@ -25,7 +25,7 @@ const CRI_SOCKETS: [&str; 8] = [
     "run/isulad.sock",
 ];
 
-/// Usual paths of the sockets of engines with Docker's API.
+/// Engines with Docker's API: name, and usual path of the socket relative to the root.
 const ENGINE_SOCKETS: [(&str, &str); 2] = [
     ("docker", "run/docker.sock"),
     ("podman", "run/podman/podman.sock"),
@@ -59,7 +59,7 @@ impl WantedIds {
         &self.pods
     }
 
-    /// Whether an id is to be asked for, and no source has named it yet.
+    /// Whether the id is wanted and no source has named it yet.
     pub(super) fn contains(&self, id: &str) -> bool {
         self.open.contains(id)
     }
@@ -106,20 +106,21 @@ pub(super) struct FoundPod {
     pub(super) labels: HashMap<String, String>,
 }
 
-/// The containers and pods that a source knows; there may be more than requested.
+/// The containers and pods that a source knows, possibly more than requested.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SourceAnswer {
     pub(super) containers: Vec<FoundContainer>,
     pub(super) pods: Vec<FoundPod>,
-    /// Completely read answers.
+    /// Answers that were read completely.
     pub(super) answers: u64,
     /// Texts truncated because they were too long.
     pub(super) cut: u64,
 }
 
 impl SourceAnswer {
-    /// Adds a container with an engine's name: `/web`, or the kubelet's name of a pod's container,
-    /// `k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`.
+    /// Adds a container with its name as engines have it: `/web`, or
+    /// `k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT` if the kubelet created it. The latter also adds
+    /// the pod.
     pub(super) fn add(&mut self, mut found: FoundContainer) {
         let name = found.name.strip_prefix('/').unwrap_or(&found.name);
         let fields: Vec<&str> = name.split('_').collect();
@@ -142,19 +143,20 @@ impl SourceAnswer {
 /// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It timed out.
+    /// The request timed out.
     Timeout,
-    /// With the reason.
+    /// The request failed for this reason.
     Failed(String),
 }
 
 /// The result of asking a source.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
-    /// The answer until the first fault.
+    /// Everything that was read, also if a request failed.
     pub(super) answer: SourceAnswer,
+    /// A failed request; None if all succeeded.
     pub(super) fault: Option<Fault>,
-    /// The source does not exist.
+    /// Whether the source does not exist.
     pub(super) absent: bool,
 }
 
@@ -213,7 +215,7 @@ impl NameSource {
         sources
     }
 
-    /// Its path, for messages.
+    /// The path of the source, for messages.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Cri(cri) => cri.socket(),
@@ -222,7 +224,7 @@ impl NameSource {
         }
     }
 
-    /// Asks for the wanted ids. The timeout is for each single request.
+    /// Asks for the wanted ids. Each single request has this timeout.
     pub(super) async fn ask(&mut self, wanted: &WantedIds, timeout: Duration) -> Reply {
         match self {
             Self::Cri(cri) => cri.ask(wanted, timeout).await,

@@ -11,7 +11,7 @@ use super::{
     source::{Fault, NameSource, Reply},
 };
 
-/// Minimum pause between two rounds of requests, in which new ids are collected.
+/// Minimum pause between two rounds of requests. New ids are collected during a pause.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 
 /// The pause after a round is this many times its duration.
@@ -20,7 +20,7 @@ const PAUSE_FACTOR: u32 = 20;
 /// Maximum pause after a slow round.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Asks until the resolver is dropped.
+/// Asks for due ids until the resolver is dropped.
 pub(super) async fn run(shared: &SharedCache, config: &ResolverConfig) {
     tokio::select! {
         () = shared.stop.notified() => {}
@@ -31,7 +31,7 @@ pub(super) async fn run(shared: &SharedCache, config: &ResolverConfig) {
 async fn ask_when_due(shared: &SharedCache, config: &ResolverConfig) {
     let mut sources = NameSource::all(config);
     let mut faults = FaultLog {
-        named: matches!(config.runtime, RuntimeEndpoint::Socket(_)),
+        is_socket_given: matches!(config.runtime, RuntimeEndpoint::Socket(_)),
         reported: HashSet::new(),
     };
     let mut pause_end = Instant::now();
@@ -51,15 +51,15 @@ async fn ask_when_due(shared: &SharedCache, config: &ResolverConfig) {
         }
         let began = Instant::now();
         ask(shared, config, &mut sources, &mut faults).await;
-        let took = began.elapsed();
+        let round_time = began.elapsed();
         pause_end = Instant::now()
-            + took
+            + round_time
                 .saturating_mul(PAUSE_FACTOR)
                 .clamp(MIN_PAUSE, MAX_PAUSE);
     }
 }
 
-/// One round: asks every source in order for the ids that the previous ones did not know.
+/// One round: asks every source in order, each for the ids that no previous source knew.
 async fn ask(
     shared: &SharedCache,
     config: &ResolverConfig,
@@ -86,10 +86,10 @@ async fn ask(
     shared.changed.notify_all();
 }
 
-/// Reports the failure of a source once, until it answers again.
+/// Reports each source's failure once, and again only after it answered in between.
 struct FaultLog {
-    /// The user named the socket: it must exist.
-    named: bool,
+    /// Whether the user gave the socket: then it must exist.
+    is_socket_given: bool,
     /// Paths of the sources with a reported failure.
     reported: HashSet<PathBuf>,
 }
@@ -100,7 +100,7 @@ impl FaultLog {
         let reason = match &reply.fault {
             Some(Fault::Timeout) => "it does not answer in time",
             Some(Fault::Failed(reason)) => reason,
-            None if reply.absent && self.named => "no runtime has CRI there",
+            None if reply.absent && self.is_socket_given => "no runtime has CRI there",
             None => {
                 if !reply.absent && self.reported.remove(path) {
                     tracing::info!("{} answers: rows show names", path.display());

@@ -1,4 +1,5 @@
-//! The files that were searched for marker functions: each is searched once, until it changes.
+//! The files that were searched for marker functions. Each file is searched again only if it
+//! changes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,8 +12,8 @@ use crate::sys::records::{Inode, Map};
 /// The files that were searched.
 #[derive(Debug, Default)]
 pub(super) struct ScannedFiles {
-    /// By device and inode: time of the last change (s, ns). None for files with probes: these hold
-    /// the inode, so that no other file gets its number.
+    /// By device and inode: the time of the last change (s, ns) when the file was searched. None
+    /// for files with probes: probes hold the inode, so that no other file gets its number.
     known: HashMap<(u64, u64), Option<(i64, i64)>>,
     /// The inodes of the files, in the form of the kernel's records.
     inodes: HashSet<Inode>,
@@ -22,18 +23,18 @@ pub(super) struct ScannedFiles {
 impl ScannedFiles {
     /// Whether a file must be searched: it is new, or has changed. Marks it as searched.
     pub(super) fn needs_scan(&mut self, data: &Metadata) -> bool {
-        let changed = Some((data.ctime(), data.ctime_nsec()));
+        let change_time = Some((data.ctime(), data.ctime_nsec()));
         self.inodes.insert(Inode {
             major: rustix::fs::major(data.dev()),
             minor: rustix::fs::minor(data.dev()),
             number: data.ino(),
         });
-        match self.known.insert((data.dev(), data.ino()), changed) {
+        match self.known.insert((data.dev(), data.ino()), change_time) {
             Some(None) => {
                 self.mark_probed(data);
                 false
             }
-            before => before != Some(changed),
+            before => before != Some(change_time),
         }
     }
 
@@ -71,7 +72,7 @@ mod tests {
         let mut files = ScannedFiles::default();
         assert!(files.needs_scan(&fs::metadata(&path).unwrap()));
         assert!(!files.needs_scan(&fs::metadata(&path).unwrap()));
-        // File times have the resolution of the kernel's tick.
+        // File times have the resolution of the kernel's tick, so a change may not show at once.
         let before = fs::metadata(&path).unwrap();
         let same = |data: &Metadata| {
             (data.ctime(), data.ctime_nsec()) == (before.ctime(), before.ctime_nsec())

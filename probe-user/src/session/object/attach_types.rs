@@ -1,59 +1,58 @@
-//! The kernel's types (BTF) that programs attach to. They are read once, when the object is loaded,
-//! and only their numbers are kept.
+//! The kernel's types (BTF) to which programs attach. They are read once, when the object is
+//! loaded. Only their kinds, names and numbers are kept.
 
 use aya::{Btf, Endianness};
 
 use crate::sys::heap;
 
-/// The types of the running kernel that programs attach to.
+/// The types of the running kernel to which programs attach.
 pub(super) struct AttachTypes {
-    numbers: Vec<(u32, String, u32)>,
-    list: Option<Btf>,
+    /// Kind, name and number of each type, sorted by number.
+    types: Vec<(u32, String, u32)>,
+    /// The types in aya's form, while it is needed.
+    btf: Option<Btf>,
 }
 
 impl AttachTypes {
-    pub(super) fn new(mut numbers: Vec<(u32, String, u32)>) -> Self {
-        numbers.sort_by_key(|(.., number)| *number);
-        Self {
-            numbers,
-            list: None,
-        }
+    pub(super) fn new(mut types: Vec<(u32, String, u32)>) -> Self {
+        types.sort_by_key(|(.., number)| *number);
+        Self { types, btf: None }
     }
 
     /// Whether the kernel has the type.
     pub(super) fn has(&self, kind: u32, name: &str) -> bool {
-        let mut all = self.numbers.iter();
-        all.any(|(a_kind, a_name, _)| *a_kind == kind && a_name == name)
+        let mut types = self.types.iter();
+        types.any(|(type_kind, type_name, _)| *type_kind == kind && type_name == name)
     }
 
-    /// A list of types for aya, which takes a type's position as its number: these types at their
-    /// numbers, and nameless ones in between. The kernel's whole list takes some 20 ms to read, and
-    /// 10 MB.
+    /// The types for aya, which takes a type's position in a list as its number. So nameless types
+    /// fill the positions in between. The kernel's whole list would take some 20 ms to read, and 10
+    /// MB.
     pub(super) fn get(&mut self) -> &Btf {
-        self.list.get_or_insert_with(|| {
-            let file = file(&self.numbers);
+        self.btf.get_or_insert_with(|| {
+            let file = btf_file(&self.types);
             Btf::parse(&file, Endianness::default()).expect("it is a BTF file")
         })
     }
 
-    /// Frees the list until it is needed again.
+    /// Frees aya's form of the types until it is needed again.
     pub(super) fn release(&mut self) {
-        if self.list.take().is_some() {
+        if self.btf.take().is_some() {
             heap::trim();
         }
     }
 }
 
-/// A BTF file (the kernel's Documentation/bpf/btf.rst) with these types, which are sorted by
-/// number.
-fn file(numbers: &[(u32, String, u32)]) -> Vec<u8> {
+/// A BTF file (the kernel's Documentation/bpf/btf.rst) with these types (kind, name, number), which
+/// must be sorted by number.
+fn btf_file(named_types: &[(u32, String, u32)]) -> Vec<u8> {
     const MAGIC_AND_VERSION: u32 = 0x1_eb9f;
     const HEADER: u32 = 24;
     const NAMELESS: [u32; 3] = [0, 7 << 24, 0];
     let length = |len: usize| u32::try_from(len).expect("the kernel's own file is shorter");
     let mut types: Vec<[u32; 3]> = Vec::new();
     let mut names = vec![0];
-    for (kind, name, number) in numbers {
+    for (kind, name, number) in named_types {
         types.resize(*number as usize - 1, NAMELESS);
         types.push([length(names.len()), kind << 24, 0]);
         names.extend(name.bytes().chain([0]));

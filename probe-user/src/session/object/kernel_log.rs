@@ -1,6 +1,6 @@
 //! The kernel log: messages of the programs about rare and surprising events. Tracing shows them
-//! under the target `kernel` at the level `debug`. If it does not, the programs are loaded without
-//! messages.
+//! under the target `kernel` at the level `debug`. If tracing does not show that level, the
+//! programs are loaded without messages.
 
 use aya::{Ebpf, EbpfLoader};
 use aya_log::{EbpfLogger, Level};
@@ -17,9 +17,9 @@ pub(super) const RING: &str = "AYA_LOGS";
 const RING_SIZE: u32 = 128 << 10;
 
 /// Level of programs without messages.
-const OFF: u8 = 0;
+const LEVEL_OFF: u8 = 0;
 /// Level of programs with all messages.
-const ON: u8 = Level::Debug as u8;
+const LEVEL_ALL: u8 = Level::Debug as u8;
 
 /// Whether tracing shows the messages.
 pub(crate) fn is_shown() -> bool {
@@ -37,7 +37,7 @@ pub(crate) fn ring_size(shown: bool, pinned: bool) -> u32 {
 
 /// Loads the programs with or without messages.
 pub(super) fn configure(loader: &mut EbpfLoader<'_>, shown: bool, pinned: bool) {
-    globals::AYA_LOG_LEVEL.set(loader, if shown { &ON } else { &OFF });
+    globals::AYA_LOG_LEVEL.set(loader, if shown { &LEVEL_ALL } else { &LEVEL_OFF });
     loader.map_max_entries(RING, ring_size(shown, pinned));
 }
 
@@ -77,8 +77,8 @@ impl Log for ToTracing {
     fn flush(&self) {}
 }
 
-/// The text of a message with these values: kind, CPU, four values by kind, and the number of
-/// suppressed messages before it. None for other values.
+/// The text of a message with these values: kind, CPU, four values whose meaning depends on the
+/// kind, and the number of suppressed messages before it. None if the values are no message.
 fn message_text(values: &str) -> Option<String> {
     let values: Result<Vec<u64>, _> = values.split(' ').map(str::parse).collect();
     let [kind, cpu, a, b, c, d, suppressed] = values.ok()?.try_into().ok()?;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_names_its_values() {
+    fn the_text_of_a_message_names_its_values() {
         // -7 as the programs send it.
         assert_eq!(
             message_text("0 3 42 0 1 18446744073709551609 5").unwrap(),

@@ -24,7 +24,7 @@ use crate::{
     sys::signals::uninterrupted,
 };
 
-/// Processes of a followed command that may exist at once.
+/// Maximum number of processes of a followed command at one time.
 const FOLLOWED_PROCESSES: u32 = 65_536;
 
 /// Bytes of the ring of markers: room for some 50,000 records between two drains.
@@ -97,7 +97,7 @@ impl EbpfObject {
         for (name, offset) in &types.offsets {
             loader.override_global(name, offset, true);
         }
-        // Walks look only for processes that have rows.
+        // Walks look only for processes with rows.
         let processes = if config.by_process.any() { max_rows } else { 1 };
         let followed = if config.follow_command {
             FOLLOWED_PROCESSES
@@ -136,7 +136,7 @@ impl EbpfObject {
                 .map_max_entries(name::SAMPLE_ADDRESSES, table_slots(sampling.addresses))
                 .map_max_entries(name::SAMPLE_PAGES, table_slots(sampling.pages));
         }
-        // Loading probes the kernel's features with small programs.
+        // No signal may interrupt this: loading probes the kernel's features with small programs.
         let mut ebpf = uninterrupted(|| loader.load(OBJECT))
             .map_err(|error| refused_pin("the eBPF object", &error))?;
         let mut maps = Maps::take(&mut ebpf, machine.possible()?)?;
@@ -148,7 +148,7 @@ impl EbpfObject {
     }
 }
 
-/// Checks that scheduler events, if there are any, can be counted.
+/// Checks that the scheduler events of the plan, if there are any, can be counted.
 fn check_waits(config: &Config, types: &KernelTypes) -> Result<(), SessionError> {
     let mut planned = config.plan.groups.iter().flatten();
     let Some(planned) = planned.find(|it| it.counter.is_of_scheduler()) else {
@@ -163,8 +163,8 @@ fn check_waits(config: &Config, types: &KernelTypes) -> Result<(), SessionError>
 }
 
 impl EbpfObject {
-    /// Loads the object for [`Markers`](crate::session::markers::Markers) alone: nothing is
-    /// counted. If `cgroup` is given, its processes are observed, else the followed processes.
+    /// Loads the object only for [`Markers`](crate::session::markers::Markers): nothing is counted.
+    /// Observes the processes of `cgroup` if it is given, else the followed processes.
     pub(crate) fn load_markers(
         machine: &Machine,
         cgroup: Option<CgroupId>,
@@ -194,7 +194,7 @@ impl EbpfObject {
     }
 }
 
-/// The globals of the programs for SPE. Without SPE their maps have one entry.
+/// The values of the globals of the programs for SPE.
 struct SpeSettings<'a> {
     config: &'a SpeConfig,
     page_shift: u64,

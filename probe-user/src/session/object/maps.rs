@@ -1,4 +1,4 @@
-//! The maps of the object, and the pinned ones among them, which outlive a session.
+//! The maps of the object. Pinned maps outlive a session.
 
 mod kinds;
 
@@ -40,7 +40,7 @@ macro_rules! maps {
         /// The maps that user space reads or writes.
         pub(crate) struct Maps {
             $($(#[$meta])* pub(crate) $field: $type,)*
-            /// The counters of each slot.
+            /// The perf events of each slot of counters.
             pub(crate) counters: CounterMaps,
             /// The messages of the programs; None if they send none.
             pub(crate) messages: Option<KernelLog>,
@@ -49,7 +49,7 @@ macro_rules! maps {
         const NAMED: usize = [$(name::$name),*].len();
 
         impl Maps {
-            /// Takes the maps out of the object. Loaded programs hold them too. `possible`: the
+            /// Takes the maps out of the object. Loaded programs hold them too. `possible` are the
             /// CPUs that this machine may have.
             pub(super) fn take(ebpf: &mut Ebpf, possible: CpuList) -> Result<Self, SessionError> {
                 let possible = Arc::new(possible);
@@ -67,7 +67,7 @@ macro_rules! maps {
                 })
             }
 
-            /// Name, and sizes of key and value.
+            /// The name of each map, and the sizes of its keys and values.
             #[cfg(test)]
             pub(super) const ALL: &[(&str, Sizes)] = &[$((name::$name, <$type>::SIZES),)*];
         }
@@ -77,11 +77,11 @@ macro_rules! maps {
 maps! {
     /// Counts by owner, CPU and group.
     usage: Hash<UsageKey, UsageRow> = USAGE,
-    /// Counts for which USAGE had no room, by counter group.
+    /// Counts that did not fit into USAGE, by counter group.
     overflow: PerCpu<UsageRow> = OVERFLOW,
     /// The state of each CPU, at index 0.
     state: PerCpu<CpuState> = STATE,
-    /// The programs' clock, and the times of these maps, at index 0.
+    /// The programs' clock, and the times of the pinned maps, at index 0.
     clock: Array<ProgramClock> = CLOCK,
     /// Records of [`probe_common::LifecycleKind`]: created cgroups, exits of processes and others.
     lifecycle: RingMap = LIFECYCLE,
@@ -91,13 +91,13 @@ maps! {
     markers: RingMap = MARKERS,
     /// Counts of written and lost markers, at index 0.
     marker_cpu: PerCpu<MarkerCpu> = MARKER_CPU,
-    /// The walk over all processes, at index 0.
+    /// Parameters and results of the walk over all processes, at index 0.
     walk: Array<ProcessWalk> = WALK,
     /// The processes that the walk looks for.
     processes: Hash<u64, WalkedProcess> = PROCESSES,
-    /// The walk over all cgroups, at index 0.
+    /// Results of the walk over all cgroups, at index 0.
     tree: Array<CgroupWalk> = TREE,
-    /// The cgroups that the walk looks for: 1 once it has found them.
+    /// The cgroups that the walk looks for. The value is 1 once the walk has found the cgroup.
     cgroups: Hash<u64, u64> = CGROUPS,
     /// Processes of a command that has no cgroup of its own.
     command: Hash<u32, u8> = COMMAND,
@@ -107,7 +107,7 @@ maps! {
     wait_times: Hash<UsageKey, WaitTimes> = WAIT_TIMES,
     /// Samples by owner.
     spe_rows: Hash<SpeKey, SpeRow> = SPE_ROWS,
-    /// Samples for which `SPE_ROWS` had no room, by class.
+    /// Samples that did not fit into `SPE_ROWS`, by class.
     spe_overflow: PerCpu<SpeRow> = SPE_OVERFLOW,
     /// Counts of SPE's bytes and records on each CPU, by outcome, at index 0.
     spe_cpu: PerCpu<SpeCpu> = SPE_CPU,
@@ -115,11 +115,11 @@ maps! {
     spe_pages: Hash<PageKey, PageRow> = SPE_PAGES,
     /// Recently accessed cache lines.
     spe_lines: Hash<LineKey, LineRow> = SPE_LINES,
-    /// Data sources that mean another core, by CPU.
+    /// By CPU: a mask of the data sources that mean another core.
     spe_peers: Array<u64> = SPE_PEERS,
     /// Ids of this session's events, by CPU.
     spe_events: Array<u64> = SPE_EVENTS,
-    /// By [`probe_common::spe::SpeSetting`].
+    /// Settings of SPE, by [`probe_common::spe::SpeSetting`].
     spe_settings: Array<u64> = SPE_SETTINGS,
     /// Two clock conversions: one is filled while the other is in use.
     spe_clocks: Array<SpeClock> = SPE_CLOCKS,
@@ -135,20 +135,21 @@ maps! {
     sample_pages: Slots = SAMPLE_PAGES,
     /// Counts of the samples of each event on each CPU, by outcome.
     sample_cpu: PerCpu<SampleCpu> = SAMPLE_CPU,
-    /// By [`probe_common::sample::SampleSetting`].
+    /// Settings of sampled events, by [`probe_common::sample::SampleSetting`].
     sample_settings: Array<u64> = SAMPLE_SETTINGS,
 }
 
-/// The timeline of switches: only programs use it, user space sets its size.
+/// The timeline of switches. Only programs use it; user space sets its size.
 pub(super) const SPE_SWITCHES: &str = "SPE_SWITCHES";
 
-/// The state of threads between their switches: only programs use it, user space sets its size.
+/// The state of threads between their switches. Only programs use it; user space sets its size.
 pub(super) const TASKS: &str = "TASKS";
 
 /// The last slices of each CPU.
 const SLICES: &str = "SLICES";
 
-/// The other maps. Only programs use them, except the ring of messages, which [`KernelLog`] reads.
+/// The maps that are not in [`Maps`]. Only programs use them, except the ring of messages, which
+/// [`KernelLog`] reads.
 pub(super) const PROGRAM_MAPS: [&str; 9] = [
     kernel_log::RING,
     TASKS,
@@ -167,9 +168,9 @@ const GLOBAL_MAPS: usize = 1;
 /// The number of all maps of the object.
 pub(super) const COUNT: usize = NAMED + PROGRAM_MAPS.len() + SLOTS + GLOBAL_MAPS;
 
-/// The maps that outlive a session with pins: those that the attached programs write, and the
-/// counters that they read. All others belong to one process. A version of aya-log that writes its
-/// messages differently has another layout ([`layout`](crate::snapshot::layout)).
+/// The maps that outlive a session with pins, in addition to the maps of counters: the attached
+/// programs write them. All other maps belong to one process. With a version of aya-log that writes
+/// its messages differently, the layout must change ([`layout`](crate::snapshot::layout)).
 const PINNED: [&str; 11] = [
     name::USAGE,
     name::OVERFLOW,
@@ -184,7 +185,7 @@ const PINNED: [&str; 11] = [
     name::WAIT_TIMES,
 ];
 
-/// Name and pin of each pinned map, for pins in `directory`.
+/// Name and file of each pinned map, for pins in `directory`.
 pub(super) fn pinned(directory: &Path) -> Vec<(String, PathBuf)> {
     let names = PINNED
         .into_iter()
@@ -213,13 +214,13 @@ pub(crate) fn can_use(directory: &Path) -> bool {
     })
 }
 
-/// Rows for which the pinned USAGE map has room; None if it cannot be opened.
+/// Number of rows for which the pinned USAGE map has room; None if it cannot be opened.
 pub(crate) fn row_capacity(directory: &Path) -> Option<u32> {
     let info = MapInfo::from_pin(directory.join(name::USAGE)).ok()?;
     Some(info.max_entries())
 }
 
-/// Bytes of key and value.
+/// Sizes of key and value, in bytes.
 pub(super) type Sizes = [usize; 2];
 
 fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, SessionError> {
@@ -231,7 +232,7 @@ pub(super) fn label(name: &str) -> String {
     format!("map {name}")
 }
 
-/// A failed call of bpf(2).
+/// The error of a failed bpf(2) call on a map.
 pub(super) fn failed(verb: &str, name: &str, source: io::Error) -> SessionError {
     SessionError::Map {
         what: format!("{verb} the {name} map"),

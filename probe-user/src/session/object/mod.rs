@@ -1,8 +1,8 @@
-//! The eBPF object in user space: every map, program and global has a typed name. No other module
-//! spells or looks up one of their names.
+//! The eBPF object in user space: every map, program and global has a typed name. Only this module
+//! spells these names and looks them up.
 //!
-//! `cargo nextest run -p probe-user object` compares the names and types here with the compiled
-//! object's.
+//! `cargo nextest run -p probe-user object` compares the names and types here with those of the
+//! compiled object.
 
 mod attach_types;
 mod globals;
@@ -43,7 +43,8 @@ pub(crate) struct EbpfObject {
     pub(crate) programs: EbpfPrograms,
 }
 
-/// Number of descriptors of an object: maps, programs with a link each, and the object's types.
+/// Number of file descriptors of an object: of its maps, its programs with a link each, and its
+/// types.
 pub(crate) const DESCRIPTORS: usize = maps::COUNT + 2 * programs::ALL.len() + 1;
 
 /// The error for a part of the object that the kernel refused.
@@ -66,7 +67,7 @@ fn refused_pin(what: impl Into<String>, error: &dyn std::error::Error) -> Sessio
     }
 }
 
-/// The error for a name in this module that the compiled object lacks.
+/// The error if the compiled object lacks a map or program that this module names.
 fn missing(what: String) -> SessionError {
     SessionError::Bpf {
         what,
@@ -74,7 +75,7 @@ fn missing(what: String) -> SessionError {
     }
 }
 
-/// The error of bpf(2) in an error of aya.
+/// The error of the bpf(2) call that an error of aya contains.
 fn io_error(error: MapError) -> io::Error {
     match error {
         MapError::SyscallError(error) => error.io_error,

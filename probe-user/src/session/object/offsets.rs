@@ -1,5 +1,5 @@
-//! The globals of the object that hold offsets of members in kernel structures. Each is named after
-//! its member.
+//! The globals of the object that hold offsets of members in kernel structures. Each global is
+//! named after its member.
 
 use std::path::Path;
 
@@ -28,12 +28,12 @@ const FIELDS: [Field; 34] = [
     field("TASK_THREAD_PID", TASK, "thread_pid", Pointer),
     field("TASK_SIGNAL", TASK, "signal", Pointer),
     field("SIGNAL_THREAD_HEAD", SIGNAL, "thread_head", LIST),
-    // An atomic_t.
+    // `live` is an atomic_t.
     field("SIGNAL_LIVE", SIGNAL, "live", Integer(4)),
     field("SIGNAL_NR_THREADS", SIGNAL, "nr_threads", Integer(4)),
     field("TASK_EXIT_STATE", TASK, "exit_state", Integer(4)),
     field("PID_LEVEL", "pid", "level", Integer(4)),
-    // An array of upid.
+    // `numbers` is an array of upid.
     field("PID_NUMBERS", "pid", "numbers", Other),
     field("UPID_NR", "upid", "nr", Integer(4)),
     field("UPID_NS", "upid", "ns", Pointer),
@@ -76,7 +76,7 @@ const FIELDS: [Field; 34] = [
     field("KERNFS_NODE_ID", "kernfs_node", "id", Integer(8)),
 ];
 
-/// The members that the programs for SPE also read.
+/// The members that the programs for SPE need in addition.
 const SPE_FIELDS: [Field; 7] = {
     const HANDLE: &str = "perf_output_handle";
     const BUFFER: &str = "perf_buffer";
@@ -97,14 +97,14 @@ const SAMPLE_FIELDS: [Field; 2] = [
     field("EVENT_COUNT", "perf_event", "count", Integer(8)),
 ];
 
-/// The members that the program of sampled events also reads. On a kernel without one of them,
-/// samples lack the data that it leads to.
+/// The members that the program of sampled events also reads, if the kernel has them. Without one
+/// of them, samples lack the data to which it leads.
 const SAMPLE_DATA_FIELDS: [Field; 4] = {
     const DATA: &str = "perf_sample_data";
     [
         field("EVENT_DATA", "bpf_perf_event_data_kern", "data", Pointer),
         field("SAMPLE_FLAGS", DATA, "sample_flags", Integer(8)),
-        // Unions, of one word each.
+        // `weight` and `data_src` are unions of one word.
         field("SAMPLE_WEIGHT", DATA, "weight", Other),
         field("SAMPLE_DATA_SRC", DATA, "data_src", Other),
     ]
@@ -145,8 +145,8 @@ const OPTIONAL: [Field; 9] = [
     ),
 ];
 
-/// The value of every offset global (including those for SPE and for sampled events, if they are
-/// loaded), and the numbers of the types that programs attach to.
+/// The value of every offset global, and the numbers of the types to which programs attach. `spe`
+/// and `events` include the globals of the programs for SPE and for sampled events.
 ///
 /// # Errors
 ///
@@ -200,7 +200,7 @@ mod tests {
         }
         let offsets = kernel_types(&vmlinux, true, true).unwrap().offsets;
         assert_eq!(offsets.len(), names().count());
-        // These members are not the first of their structures on any known kernel.
+        // No known kernel has one of these members at offset 0 of task_struct.
         assert!(
             offsets
                 .iter()

@@ -1,4 +1,4 @@
-//! The programs of the object, by how they are run.
+//! The programs of the object, by the way in which they are run.
 
 mod attempts;
 mod event;
@@ -93,7 +93,7 @@ programs! {
     Tracepoint {
         /// The default hook.
         SCHED_SWITCH = "sched_switch" at "sched_switch",
-        /// The exit of the scheduler: Linux 6.18 has the tracepoint, 6.12 does not.
+        /// At the exit of the scheduler. Linux 6.18 has the tracepoint, 6.12 does not.
         SCHED_EXIT = "sched_exit" at "sched_exit_tp",
         CGROUP_MKDIR = "cgroup_mkdir" at "cgroup_mkdir",
         CGROUP_RMDIR = "cgroup_rmdir" at "cgroup_rmdir",
@@ -137,34 +137,34 @@ programs! {
         CGROUP_SWITCH = "cgroup_switch",
     }
     OverflowProgram {
-        /// Adds a sample.
+        /// Adds a sample to its owner's row.
         EVENT_SAMPLE = "event_sample",
     }
     Fentry {
-        /// The end of a chunk of AUX data.
+        /// At the end of a chunk of AUX data.
         SPE_CHUNK = "spe_chunk" at "perf_aux_output_end",
     }
     Kprobe {
-        /// The end of a chunk of AUX data, if fentry does not attach.
+        /// At the end of a chunk of AUX data, if fentry does not attach.
         SPE_CHUNK_KPROBE = "spe_chunk_kprobe" at "perf_aux_output_end",
     }
     Uprobe {
-        /// A program calls a marker function.
+        /// At calls of marker functions.
         MARKER = "marker",
     }
 }
 
-/// The objects that walkers iterate over, which they ignore.
-const ITERATED: &str = "bpf_map";
+/// The kernel's iterator to which walkers attach. They ignore the objects that it iterates over.
+const ITERATED_TYPE: &str = "bpf_map";
 
-/// The kernel's types that programs attach to.
+/// The kernel's types to which programs attach: kind and name.
 pub(super) fn attach_targets() -> impl Iterator<Item = (u32, String)> {
     let targets = ATTACH_TARGETS.iter().filter_map(|(kind, at)| match *kind {
         "Tracepoint" => Some((KIND_TYPEDEF, tracepoint::type_name(at))),
         "Fentry" => Some((KIND_FUNCTION, (*at).to_owned())),
         _ => None,
     });
-    targets.chain([(KIND_FUNCTION, format!("bpf_iter_{ITERATED}"))])
+    targets.chain([(KIND_FUNCTION, format!("bpf_iter_{ITERATED_TYPE}"))])
 }
 
 impl Walker {
@@ -177,7 +177,7 @@ impl Walker {
     }
 }
 
-/// The programs, and the kernel's types for those that need them.
+/// The programs, and the kernel's types to which they attach.
 pub(crate) struct EbpfPrograms {
     ebpf: Ebpf,
     types: AttachTypes,
@@ -193,7 +193,7 @@ impl EbpfPrograms {
         }
     }
 
-    /// Frees the kernel's types, as no program will be attached or walk for now.
+    /// Frees the kernel's types. They are read again if a program is attached or walks later.
     pub(crate) fn release_types(&mut self) {
         self.types.release();
     }
@@ -237,7 +237,7 @@ impl EbpfPrograms {
         let loaded: &mut Iter = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
             let types = self.types.get();
-            attempts::load(|| loaded.load(ITERATED, types)).map_err(|error| failed(&error))?;
+            attempts::load(|| loaded.load(ITERATED_TYPE, types)).map_err(|error| failed(&error))?;
         }
         let link_id = loaded.attach().map_err(|error| failed(&error))?;
         let link = loaded.take_link(link_id).map_err(|error| failed(&error))?;
@@ -269,15 +269,15 @@ impl EbpfPrograms {
         loaded.attach(program.at, 0).map(drop).map_err(refused)
     }
 
-    /// Runs of loaded programs that the kernel skipped because the program was already running on
-    /// the CPU: from Linux 7.0 on, another task may preempt a program at a tracepoint.
+    /// Number of runs of loaded programs that the kernel skipped, because the program was already
+    /// running on the CPU. From Linux 7.0 on, another task may preempt a program at a tracepoint.
     pub(crate) fn skipped_runs(&self) -> u64 {
         let fds = self.ebpf.programs().filter_map(|(_, it)| it.fd().ok());
         let skipped = fds.filter_map(|fd| bpf::skipped_runs(fd.as_fd()).ok());
         skipped.sum()
     }
 
-    /// Number and duration of the chunk programs' runs, while the kernel measured them
+    /// Number and total duration of the chunk programs' runs while the kernel measured them
     /// (`kernel.bpf_stats_enabled`); None if no chunk program is loaded.
     pub(crate) fn chunk_stats(&self) -> Option<(u64, Duration)> {
         let names = [SPE_CHUNK.name, SPE_CHUNK_KPROBE.name];
@@ -293,7 +293,7 @@ fn label(name: &str) -> String {
     format!("program {name}")
 }
 
-/// A program by name and type.
+/// The program with this name, as a program of type `T`.
 fn find<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T, SessionError>
 where
     &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,

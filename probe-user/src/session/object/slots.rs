@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{session::SessionError, sys::ring::SharedMapping};
 
-/// The slots of all CPUs.
+/// The slots of all CPUs in one table.
 pub(crate) struct Slots {
     mapping: SharedMapping,
     count: usize,
@@ -40,7 +40,7 @@ impl Slots {
         })
     }
 
-    /// The rows of a closed generation, to which no program adds.
+    /// The rows of a generation. It must be closed: no program adds to it any more.
     pub(crate) fn rows_of_generation(
         &self,
         generation: u64,

@@ -15,7 +15,7 @@ fn compiled() -> Compiled {
     Compiled::parse(OBJECT).unwrap()
 }
 
-/// The maps of the programs, without those that the compiler makes for constants.
+/// The maps of the object, without those that the compiler creates for constants.
 fn maps(compiled: &Compiled) -> BTreeMap<&str, &Map> {
     let maps = compiled.maps.iter();
     maps.map(|(name, map)| (name.as_str(), map))
@@ -39,7 +39,7 @@ fn every_map_of_the_object_is_named_in_user_space() {
 }
 
 #[test]
-fn the_constant_number_of_descriptors_is_the_objects() {
+fn the_constant_number_of_descriptors_is_that_of_the_object() {
     let compiled = compiled();
     let program_descriptors = 2 * compiled.programs.len();
     assert_eq!(DESCRIPTORS, compiled.maps.len() + program_descriptors + 1);

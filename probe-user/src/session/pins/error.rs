@@ -37,7 +37,7 @@ pub enum PinError {
         path = .0.display()
     )]
     InUse(PathBuf),
-    /// The session cannot outlive its process.
+    /// The counting of this session cannot outlive its process. Has the reason, for the message.
     #[error("cannot keep pins {0}: count without them")]
     Unsuited(&'static str),
     /// Any other error of the kernel.
@@ -56,7 +56,7 @@ pub enum PinError {
 }
 
 impl PinError {
-    /// The meaning of an I/O error of a file of pins.
+    /// The error for an I/O error of a file of pins. `what` is the action that failed.
     pub(super) fn from_io(what: &'static str, path: PathBuf, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(path),

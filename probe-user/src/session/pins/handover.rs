@@ -1,5 +1,5 @@
-//! Handover from an ended process. The counters of that process cannot be reached: on each CPU this
-//! process replaces them by its own, as at an exchange of rotated groups.
+//! Handover from an ended process. The counters of the ended process cannot be reached. So on each
+//! CPU this process replaces them by its own, as at an exchange of multiplexed groups.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,15 +14,17 @@ use crate::{
 /// The times of pinned maps, and the handover in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
-    /// Times of the maps, which a pinned map stores.
+    /// The times of the pinned maps. A pinned map stores them.
     times: ProgramClock,
-    /// In a handover, by CPU: the programs' time of the last reading of the old counters.
+    /// By CPU that is stopped: the programs' time of the last reading of its old counters. None
+    /// outside of a handover.
     stopped: Option<BTreeMap<u32, u64>>,
 }
 
 impl Handover {
     /// Reads the times of the maps, and begins a handover if the maps are those of an earlier
-    /// process (`resumes`). Returns when counting into the maps began, by this process's clock.
+    /// process (`resumes`). Returns the time at which counting into the maps began, by this
+    /// process's clock.
     pub(crate) fn begin(
         &mut self,
         object: &EbpfObject,
@@ -39,7 +41,8 @@ impl Handover {
         Ok(now().saturating_sub(Duration::from_nanos(counted)))
     }
 
-    /// Charges the last deltas of a CPU's old counters, and stops counting on it, in a handover.
+    /// In a handover, charges the last deltas of a CPU's old counters, and stops counting on the
+    /// CPU. Does nothing otherwise.
     pub(crate) fn stop(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
         let Some(stopped) = &mut self.stopped else {
             return Ok(());
@@ -51,8 +54,8 @@ impl Handover {
             Ok(object.maps.state.get(0)?.get(&cpu).copied())
         };
         let before = state(object)?;
-        // A process that was killed during a handover has stopped this CPU already: the gap began
-        // then.
+        // A process that was killed during its handover may have stopped this CPU already. Then the
+        // gap began at that stop.
         if before.is_none_or(|state| state.armed != 0) {
             flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0), false)?;
         }
@@ -61,8 +64,9 @@ impl Handover {
         Ok(())
     }
 
-    /// Stores at once how long a CPU did not count: from the last reading of its old counters to
-    /// the first of its new ones. This process may be killed before its start is complete.
+    /// Stores how long a CPU did not count: from the last reading of its old counters to the first
+    /// reading of its new ones. Stores it at once, since this process may be killed before its
+    /// start is complete.
     pub(crate) fn store_gap(
         &mut self,
         object: &mut EbpfObject,
@@ -73,13 +77,13 @@ impl Handover {
         };
         let states = object.maps.state.get(0)?;
         let read = states.get(&cpu).map_or(0, |state| state.read);
-        // A CPU that was never read has no gap: it has counted nothing yet.
+        // A CPU whose counters were never read had counted nothing, and has no gap.
         let stopped = stopped.get(&cpu).filter(|stopped| **stopped > 0);
         self.times.gap += stopped.map_or(0, |stopped| read.saturating_sub(*stopped));
         object.maps.clock.set(0, &self.times)
     }
 
-    /// Ends a handover: this session counts now.
+    /// Ends a handover, if one is in progress: this session counts now.
     pub(crate) fn end(&mut self, now: u64) {
         if self.stopped.take().is_none() {
             return;
@@ -95,7 +99,7 @@ impl Handover {
         );
     }
 
-    /// Stores when the maps were last read, for the next process.
+    /// Stores the time at which the maps were last read, for the next process.
     pub(crate) fn store_pull_time(
         &mut self,
         object: &mut EbpfObject,
@@ -105,7 +109,7 @@ impl Handover {
         object.maps.clock.set(0, &self.times)
     }
 
-    /// Handovers of these maps so far, with the time not counted and the time unattended.
+    /// The handovers of these maps so far, and their gaps.
     pub(crate) fn counts(&self) -> HandedOver {
         HandedOver {
             times: self.times.handovers,

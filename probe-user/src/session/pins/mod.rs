@@ -1,9 +1,9 @@
-//! Pins keep counters running across restarts: maps, programs and links of a session in a bpffs,
-//! which the next session takes over (docs/how-it-works/state.md).
+//! Pins keep counters running across restarts. They are the maps, programs and links of a session
+//! in a bpffs, which the next session takes over (docs/how-it-works/state.md).
 //!
 //! A session's pins are in a directory whose name is a `PinStamp`: layout, build and plan. While a
-//! session starts, its directory has another name, so that the pins of an incomplete start are not
-//! taken over.
+//! session starts, its directory has a temporary name, so that no later session takes over the pins
+//! of an incomplete start.
 
 mod error;
 mod handover;
@@ -24,11 +24,11 @@ use crate::{
     snapshot::Hook,
 };
 
-/// Path of a directory for pins on a bpffs. The directory is created if it is missing.
+/// Path of a directory for pins, on a bpffs. The directory is created if it is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinPath(pub PathBuf);
 
-/// `pmuscope` on the usual bpffs.
+/// `/sys/fs/bpf/pmuscope`.
 impl Default for PinPath {
     fn default() -> Self {
         Self(Roots::default().sys.join("fs/bpf/pmuscope"))
@@ -43,11 +43,13 @@ pub enum Continuity {
     New,
     /// The pinned programs are of this build, and count without interruption.
     TakenOver,
-    /// The maps are an earlier process's. Its programs were of another build, and were replaced.
+    /// The maps are those of an earlier process. Its programs were of another build, and were
+    /// replaced.
     Replaced,
 }
 
-/// The pins of a session. Dropping this value removes them, unless they are to be kept.
+/// The pins of a session. Dropping this value removes them, unless they are kept
+/// ([`Self::keep`]).
 #[derive(Debug)]
 pub(crate) struct SessionPins {
     pin_dir: PinDir,
@@ -56,7 +58,7 @@ pub(crate) struct SessionPins {
     name: String,
     pub(crate) continuity: Continuity,
     pub(crate) handover: Handover,
-    /// Whether the pins stay when this is dropped.
+    /// Whether the pins stay when this value is dropped.
     keep_on_drop: bool,
 }
 
@@ -86,9 +88,9 @@ impl SessionPins {
         let pin_dir = PinDir::lock_or_create(&path.0)?;
         let stamp = PinStamp::for_config(config, machine);
         let mut sessions = pin_dir.sessions()?;
-        let found = Self::find(&pin_dir, &sessions, &stamp, config, machine);
+        let usable_pins = Self::find(&pin_dir, &sessions, &stamp, config, machine);
         let (mut name, continuity) =
-            found.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));
+            usable_pins.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));
         if continuity != Continuity::New {
             sessions.retain(|session| *session != name);
         }
@@ -111,8 +113,8 @@ impl SessionPins {
         match continuity {
             Continuity::New => pin_dir.make(&name)?,
             Continuity::TakenOver => {}
-            // From here on the programs may be of two builds. If this start is killed, neither
-            // build may adopt them.
+            // From here on the programs may be of two builds. If this start is killed, no session
+            // of either build may take them over.
             Continuity::Replaced => {
                 let mixed = stamp.mixed().name();
                 if mixed != name {
@@ -127,7 +129,7 @@ impl SessionPins {
             name,
             continuity,
             handover: Handover::default(),
-            // A failed start must not end the counting that it found.
+            // A failed start must not end the counting of the earlier session.
             keep_on_drop: continuity != Continuity::New,
         })
     }
@@ -151,27 +153,27 @@ impl SessionPins {
                 program.exists() && link.exists()
             })
         };
-        let same = stamp.name();
-        if sessions.contains(&same) && has_maps(&same) && has_programs(&same) {
-            return Some((same, Continuity::TakenOver));
+        let same_build = stamp.name();
+        if sessions.contains(&same_build) && has_maps(&same_build) && has_programs(&same_build) {
+            return Some((same_build, Continuity::TakenOver));
         }
-        let usable = |name: &&String| {
+        let has_usable_maps = |name: &&String| {
             PinStamp::parse(name).is_some_and(|found| {
                 found.layout == stamp.layout
                     && found.plan == stamp.plan
                     && found.build != stamp.build
             }) && has_maps(name)
         };
-        let other = sessions.iter().find(usable)?;
-        Some((other.clone(), Continuity::Replaced))
+        let other_build = sessions.iter().find(has_usable_maps)?;
+        Some((other_build.clone(), Continuity::Replaced))
     }
 
-    /// Whether the pins are an earlier process's.
+    /// Whether the maps are those of an earlier process.
     pub(super) fn resumes(&self) -> bool {
         self.continuity != Continuity::New
     }
 
-    /// Rows for which the maps of an earlier process have room; None for new pins.
+    /// Number of rows for which the maps of an earlier process have room; None for new pins.
     pub(super) fn row_capacity(&self) -> Option<u32> {
         let pinned = self.resumes().then(|| self.directory())?;
         object::row_capacity(&pinned)
@@ -212,12 +214,12 @@ impl Drop for SessionPins {
     }
 }
 
-/// Removes every pin of pmuscope, so that counting ends, and the directory if nothing else is in
-/// it. Returns the number of sessions that had pins.
+/// Removes every pin of pmuscope in a directory, so that counting ends. Also removes the directory
+/// if it is empty then. Returns the number of sessions that had pins.
 ///
 /// # Errors
 ///
-/// If a process still uses them, or the kernel refuses.
+/// If a process still uses the pins, or the kernel refuses to remove them.
 pub fn unpin(path: &PinPath) -> Result<usize, PinError> {
     let Some(pin_dir) = PinDir::lock_existing(&path.0)? else {
         return Ok(0);

@@ -13,7 +13,7 @@ use super::{PinError, stamp::PREFIX};
 use crate::sys::trusted_files::TrustedDirectory;
 
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
-const BPFFS: u32 = 0xcafe_4a11;
+const BPFFS_MAGIC: u32 = 0xcafe_4a11;
 
 /// Suffix of the names of links. Links are removed first, so that no attached program loses a map.
 pub(super) const LINK: &str = "_link";
@@ -29,9 +29,9 @@ impl PinDir {
     /// Locks the directory, and creates it if it is missing.
     pub(super) fn lock_or_create(path: &Path) -> Result<Self, PinError> {
         loop {
-            check(path)?;
+            check_is_on_bpffs(path)?;
             let directory = match TrustedDirectory::make(path) {
-                // Another process ended and removed it.
+                // Another process removed it at its end, between the check and the opening.
                 Err(error) if is_gone(&error) => continue,
                 created => {
                     created.map_err(|error| PinError::from_io("make", path.to_owned(), error))?
@@ -62,12 +62,12 @@ impl PinDir {
             Err(TryLockError::WouldBlock) => return Err(PinError::InUse(path())),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let locked = directory.descriptor().metadata().map_err(failed)?.ino();
-        let same = match fs::symlink_metadata(directory.path()) {
+        let locked_inode = directory.descriptor().metadata().map_err(failed)?.ino();
+        let is_same = match fs::symlink_metadata(directory.path()) {
             Err(error) if is_gone(&error) => false,
-            now => now.map_err(failed)?.ino() == locked,
+            now => now.map_err(failed)?.ino() == locked_inode,
         };
-        Ok(same.then_some(Self { directory }))
+        Ok(is_same.then_some(Self { directory }))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -84,7 +84,7 @@ impl PinDir {
         Ok(names)
     }
 
-    /// Whether this name is a directory of this user or root, and no link.
+    /// Whether `name` is a directory of this user or root, and no link. Warns if not.
     fn is_ours(&self, name: &str) -> bool {
         let opened = self.directory.directory(name);
         if let Err(error) = &opened {
@@ -106,8 +106,8 @@ impl PinDir {
         renamed.map_err(|error| PinError::from_io("rename", self.path().join(from), error))
     }
 
-    /// Removes a session's pins. Its programs are detached, and the kernel frees objects without
-    /// other references.
+    /// Removes a session's pins. This detaches its programs, and the kernel frees the objects that
+    /// have no other references.
     pub(super) fn remove(&self, name: &str) -> Result<(), PinError> {
         let remove = || {
             let session = self.directory.directory(name)?;
@@ -133,8 +133,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
-/// Fails if the directory is, or would be, on another file system than bpffs.
-fn check(path: &Path) -> Result<(), PinError> {
+/// Fails if the directory is on another file system than bpffs, or would be created there.
+fn check_is_on_bpffs(path: &Path) -> Result<(), PinError> {
     let parent = path.parent().unwrap_or(path);
     let existing = if path.exists() { path } else { parent };
     let file_system = statfs(existing)
@@ -145,7 +145,7 @@ fn check(path: &Path) -> Result<(), PinError> {
         clippy::cast_sign_loss,
         reason = "a magic number of 32 bits"
     )]
-    if file_system.f_type as u32 == BPFFS {
+    if file_system.f_type as u32 == BPFFS_MAGIC {
         Ok(())
     } else {
         Err(PinError::NoBpffs {

@@ -8,13 +8,13 @@ use crate::{
     snapshot::layout,
 };
 
-/// Prefix of the names of pmuscope's directories: the parent may have directories of others.
+/// Prefix of the names of pmuscope's directories. Other programs may have directories beside them.
 pub(super) const PREFIX: &str = "session-";
 
-/// The directory of a session with an incomplete start.
+/// The directory's name during the start of a session with new pins.
 pub(super) const UNFINISHED: &str = "session-unfinished";
 
-/// In place of the build's digest while its programs replace the programs of another build.
+/// Text in place of the build's digest, while programs of one build replace those of another.
 const MIXED: &str = "mixed";
 
 /// Identifies what pins contain.
@@ -34,11 +34,12 @@ impl PinStamp {
         Self {
             layout: layout(),
             build: digest(&[object::OBJECT, &[u8::from(object::log_is_shown())]].concat()),
-            plan: digest(&counted(config, machine)),
+            plan: digest(&meaning_of_rows(config, machine)),
         }
     }
 
-    /// The stamp of the same pins with programs of more than one build, which every build replaces.
+    /// The stamp of these pins while they have programs of more than one build. Every build
+    /// replaces such programs.
     pub(super) fn mixed(&self) -> Self {
         Self {
             build: MIXED.to_owned(),
@@ -46,7 +47,7 @@ impl PinStamp {
         }
     }
 
-    /// The name of the directory. Names in a bpffs have no dots.
+    /// The name of the directory. It has no dots, which a bpffs does not allow.
     pub(super) fn name(&self) -> String {
         format!("{PREFIX}{}-{}-{}", self.layout, self.build, self.plan)
     }
@@ -64,20 +65,20 @@ impl PinStamp {
 }
 
 /// Everything that defines the meaning of a row in the pinned maps.
-fn counted(config: &Config, machine: &Machine) -> Vec<u8> {
+fn meaning_of_rows(config: &Config, machine: &Machine) -> Vec<u8> {
     let plan = &config.plan;
     let groups = plan.groups.iter().map(|group| {
         let events = group.iter().map(|event| (&event.counter, event.exclude));
         events.collect::<Vec<_>>()
     });
-    let counted = (
+    let meaning = (
         groups.collect::<Vec<_>>(),
         plan.rotated,
         config.by_process,
         config.max_rows,
         config.keeps_ledger(machine),
     );
-    serde_json::to_vec(&counted).expect("plain data")
+    serde_json::to_vec(&meaning).expect("plain data")
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -107,7 +108,7 @@ mod tests {
         }
     }
 
-    /// Another release with the same programs finds its pins.
+    /// A release must find the pins of another release with the same programs.
     #[test]
     fn digests_are_the_same_in_every_build() {
         assert_eq!(digest(b""), "ef46db3751d8e999");

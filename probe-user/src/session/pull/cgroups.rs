@@ -1,5 +1,5 @@
-//! Finds cgroups that no longer exist by a walk over the kernel's own tree: a mount may show only a
-//! part of it.
+//! Finds cgroups that no longer exist, by a walk over the kernel's own tree. A mount may show only
+//! a part of the tree.
 
 use std::collections::HashSet;
 
@@ -12,9 +12,9 @@ pub(super) fn find_gone(
     object: &mut EbpfObject,
     known: &HashSet<CgroupId>,
 ) -> Result<Vec<CgroupId>, SessionError> {
-    let all: Vec<CgroupId> = known.iter().copied().collect();
+    let known: Vec<CgroupId> = known.iter().copied().collect();
     let mut gone = Vec::new();
-    for chunk in all.chunks(CgroupWalk::MAX_QUERIES as usize) {
+    for chunk in known.chunks(CgroupWalk::MAX_QUERIES as usize) {
         gone.extend(find_gone_chunk(object, chunk)?);
     }
     Ok(gone)

@@ -1,4 +1,4 @@
-//! Rows that were freed between two snapshots. They are part of the second one.
+//! Rows that were freed between two snapshots. They are part of the second snapshot.
 
 use std::{collections::HashMap, hash, mem};
 
@@ -14,12 +14,12 @@ use crate::{
 pub(crate) trait FreeableRow: GrowingRow {
     type Key: Copy + Eq + hash::Hash;
 
-    /// The process that the row belongs to; 0: no single process.
+    /// The process of the row; 0 if the row is of no single process.
     fn process(key: &Self::Key) -> u32;
     /// The same key with another process.
     fn with_process(key: Self::Key, tgid: u32) -> Self::Key;
-    /// The size by which processes are ranked: those whose rows have the largest total size keep
-    /// their own rows the longest.
+    /// The size by which processes are ranked. Processes whose rows have the largest total size
+    /// keep their own rows the longest.
     fn size(&self) -> u64;
     /// Adds another row, and keeps this row's generation.
     fn add(&mut self, other: &Self);
@@ -81,9 +81,9 @@ impl FreeableRow for SampleCounts {
 pub(crate) struct FreedRows<R: FreeableRow> {
     /// The rows with their last values.
     pub(super) rows: Vec<(R::Key, R)>,
-    /// Sums of rows beyond the limit, by their keys without the process.
+    /// Sums of rows beyond the limit, by their keys with the process [`ENDED`].
     sums: HashMap<R::Key, R>,
-    /// Generation of the last snapshot: rows with a larger generation are not in it.
+    /// Largest generation of a row that can be in the last snapshot.
     snapshot: u64,
 }
 
@@ -98,7 +98,7 @@ impl<R: FreeableRow> Default for FreedRows<R> {
 }
 
 impl<R: FreeableRow> FreedRows<R> {
-    /// Takes all rows, for a snapshot of the rows with generations up to `snapshot`.
+    /// Takes all freed rows for a snapshot, which has rows with generations up to `snapshot`.
     pub(super) fn take(&mut self, snapshot: u64) -> Vec<(R::Key, R)> {
         self.snapshot = snapshot;
         let mut rows = mem::take(&mut self.rows);
@@ -112,13 +112,13 @@ impl<R: FreeableRow> FreedRows<R> {
         self.sums.retain(|key, _| keep(key));
     }
 
-    /// The processes among the rows.
+    /// The processes of the rows that were not summed.
     pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
         self.rows.iter().map(|(key, _)| R::process(key))
     }
 
-    /// Adds rows. If they exceed `limit`, sums the rows of the smaller half of the processes and
-    /// returns true.
+    /// Adds rows. If there are more than `limit`, sums the rows of the processes with the smallest
+    /// rows, a half of all. Returns whether it summed rows.
     pub(super) fn add(
         &mut self,
         rows: impl IntoIterator<Item = (R::Key, R)>,
@@ -132,18 +132,18 @@ impl<R: FreeableRow> FreedRows<R> {
         // Rows that are in the last snapshot are not summed: a window subtracts their values there.
         let can_be_summed =
             |(key, row): &(R::Key, R)| R::process(key) != 0 && row.generation() > snapshot;
-        let mut sizes: HashMap<u32, u64> = HashMap::new();
+        let mut process_sizes: HashMap<u32, u64> = HashMap::new();
         for (key, row) in self.rows.iter().filter(|row| can_be_summed(row)) {
-            *sizes.entry(R::process(key)).or_default() += row.size();
+            *process_sizes.entry(R::process(key)).or_default() += row.size();
         }
-        let mut sorted: Vec<u64> = sizes.values().copied().collect();
-        sorted.sort_unstable();
+        let mut sorted_sizes: Vec<u64> = process_sizes.values().copied().collect();
+        sorted_sizes.sort_unstable();
         // The processes with the largest total sizes keep their own rows.
-        let Some(&median) = sorted.get(sorted.len() / 2) else {
+        let Some(&median) = sorted_sizes.get(sorted_sizes.len() / 2) else {
             return false;
         };
         let sums = self.rows.extract_if(.., |row| {
-            can_be_summed(row) && sizes[&R::process(&row.0)] <= median
+            can_be_summed(row) && process_sizes[&R::process(&row.0)] <= median
         });
         for (key, row) in sums {
             let key = R::with_process(key, ENDED);
@@ -153,15 +153,15 @@ impl<R: FreeableRow> FreedRows<R> {
     }
 }
 
-/// Removes the rows with `ended` keys from a map, and stores their last values in `rows`. Returns
-/// the keys.
+/// Removes the rows of `rows` from a map for whose keys `has_ended` is true, and stores their last
+/// values in `rows`. Returns the removed keys.
 pub(super) fn free_ended<'a, K: Plain<Raw: Pod> + 'a, V: Plain<Raw: Pod> + 'a>(
     map: &Hash<K, V>,
     rows: impl Iterator<Item = (&'a K, &'a mut V)>,
-    ended: impl Fn(&K) -> bool,
+    has_ended: impl Fn(&K) -> bool,
 ) -> Result<Vec<K>, SessionError> {
     let mut freed = Vec::new();
-    for (key, row) in rows.filter(|(key, _)| ended(key)) {
+    for (key, row) in rows.filter(|(key, _)| has_ended(key)) {
         if let Some(last) = map.take(key)? {
             *row = last;
         }
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    fn row(tgid: u32, made: u64, ran: u64) -> (UsageKey, UsageRow) {
+    fn row(tgid: u32, made: u64, nanos: u64) -> (UsageKey, UsageRow) {
         let key = UsageKey {
             cgroup: CgroupId(7),
             tgid,
@@ -190,9 +190,9 @@ mod tests {
         };
         let row = UsageRow {
             counts: [1; GROUP_COUNTERS],
-            enabled: ran,
-            running: ran,
-            estimated: 10 * ran,
+            enabled: nanos,
+            running: nanos,
+            estimated: 10 * nanos,
             made,
         };
         (key, row)
@@ -208,13 +208,13 @@ mod tests {
         assert!(!freed.add([row(5, 180, 1)], 4));
         let mut taken: Vec<_> = freed.take(200);
         taken.sort_by_key(|(key, _)| key.tgid);
-        let found: Vec<_> = taken
+        let counts: Vec<_> = taken
             .iter()
             .map(|(key, row)| (key.tgid, row.counts[0]))
             .collect();
-        // A cgroup's row, a row of the last snapshot, a row that ran longer than others, a row that
-        // was added after the sum, and the sum.
-        assert_eq!(found, [(0, 1), (1, 1), (4, 1), (5, 1), (ENDED, 2)]);
+        // The cgroup's own row; process 1, which is in the last snapshot; process 4, which ran
+        // longest; process 5, which was added after the summing; and the sum of processes 2 and 3.
+        assert_eq!(counts, [(0, 1), (1, 1), (4, 1), (5, 1), (ENDED, 2)]);
         let sum = taken.last().unwrap().1;
         assert_eq!((sum.enabled, sum.running, sum.estimated), (2, 2, 20));
         assert!(freed.take(200).is_empty());

@@ -1,5 +1,5 @@
-//! The open slices of idle CPUs. Their length follows from the clock. Waking the CPUs to measure it
-//! would be the one cost of pmuscope that an idle machine could notice.
+//! The open slices of idle CPUs. Their length follows from the clock. Measuring it would wake the
+//! CPUs, and would be the only cost of pmuscope that is noticeable on an idle machine.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,8 +15,8 @@ use crate::{
     sys::clock::nanos,
 };
 
-/// Idle rows of the last snapshot. The clock and the counters may differ by nanoseconds, and no row
-/// may decrease.
+/// Idle rows of the last snapshot. They are lower bounds for the next one: no row may decrease, and
+/// the clock and the counters may differ by nanoseconds.
 #[derive(Default)]
 pub(crate) struct LastIdleRows(HashMap<UsageKey, UsageRow>);
 
@@ -40,17 +40,17 @@ impl LastIdleRows {
             if before.owner != CgroupId::IDLE || after.armed != CpuState::ARMED {
                 continue;
             }
-            let same_slice = before.counts.charges == after.counts.charges;
+            let is_same_slice = before.counts.charges == after.counts.charges;
             for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
                 let key = idle_key(cpu, group);
-                if !same_slice {
-                    // The CPU woke while the rows were read: its row may have been read before the
-                    // charge at the wake-up.
+                if !is_same_slice {
+                    // The CPU woke since the flush. Its row may have been read before the charge at
+                    // the wake-up, so it is read again.
                     if let Some(row) = object.maps.usage.get(&key)? {
                         *rows.get_or_zero(key) = row;
                     }
                 } else if let Some(row) = rows.get_mut(&key)
-                    // Only one of the rotated groups was running.
+                    // Of the multiplexed groups only one was running.
                     && (group < plan.fixed() || group as u64 == after.live)
                 {
                     // If a full map has no row for idle, the slice will be charged to overflow.
@@ -73,8 +73,8 @@ impl LastIdleRows {
             if let Some(last) = last.get(key) {
                 raise_to_last(row, last);
             }
-            // An idle row counts as one row since the start, even before its first charge inserts
-            // it, and is never freed.
+            // An idle row is one row since the start, and is never freed. Without a creation time
+            // it stays the same row, also when its first charge inserts it.
             row.made = 0;
             last.insert(*key, *row);
         }
@@ -82,8 +82,9 @@ impl LastIdleRows {
     }
 }
 
-/// Inserts the idle rows of a CPU, while the map has room. A snapshot shows idle's open slice
-/// before it is charged, so idle must have its row by then, even if the map has filled up since.
+/// Inserts the idle rows of a CPU while the map still has room. A snapshot adds idle's open slice
+/// to its row before the slice is charged, so the row must exist, even if the map has filled up
+/// since.
 pub(crate) fn make_idle_rows(
     object: &EbpfObject,
     plan: &Plan,
@@ -110,11 +111,11 @@ fn idle_key(cpu: u32, group: usize) -> UsageKey {
     }
 }
 
-/// Length of the open slice in nanoseconds.
+/// Length of the open slice, in nanoseconds, from two starting points.
 struct OpenSlice {
-    /// Since the switch that opened it.
+    /// Time since the switch that opened the slice: the delta of clock counters.
     since_switch: u64,
-    /// Since the counters were read.
+    /// Time since the counters were last read: the delta of enabled and running time.
     since_read: u64,
 }
 

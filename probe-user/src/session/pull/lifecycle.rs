@@ -1,4 +1,4 @@
-//! Tracks cgroups and processes: their names, as long as they have rows, and their ends.
+//! Tracks cgroups and processes: their ends, and their names as long as they have rows.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -43,30 +43,31 @@ pub(crate) struct LifecycleTracker {
     resolver: Option<Arc<Resolver>>,
     /// Ended owners not yet returned by [`Self::take_ended`].
     ended: EndedOwners,
-    /// Owners returned by the last two calls of [`Self::take_ended`]. The last moments of a dead
-    /// task may be charged once more, so rows are looked for twice, and names are kept until then.
+    /// Owners returned for the first time by the last two calls of [`Self::take_ended`]. The exit
+    /// of a task may be charged after the first call, so rows are freed twice, and names are kept
+    /// until then.
     previous: [Arc<EndedOwners>; 2],
-    /// Owners that ended before the `previous` ones: the next snapshot is the last that may show
+    /// Owners that ended before those in `previous`. The next snapshot is the last that may show
     /// them.
     expired: Vec<Arc<EndedOwners>>,
-    /// Number of lost records at the last walk.
+    /// Number of lost records at the last call of [`Self::resync`].
     lost: u64,
-    /// Some cgroups or processes may have ended without a record.
+    /// Whether some cgroups or processes may have ended without a record.
     stale: bool,
     processes: Processes,
     /// Processes that are looked up although they have no row.
     watched: HashSet<u32>,
-    /// A switch was missed since [`Self::take_switch_missed`].
+    /// Whether a switch was missed since the last [`Self::take_switch_missed`].
     switch_missed: bool,
-    /// A program found the map of counts full since [`Self::take_rows_full`].
+    /// Whether a program found the map of counts full since the last [`Self::take_rows_full`].
     rows_full: bool,
-    /// The set of named cgroups changed since [`Self::update_delegated`].
+    /// Whether [`Self::update_delegated`] must look again: cgroups got or lost names, or share ids.
     changed: bool,
 }
 
 impl LifecycleTracker {
     /// Walks over the cgroups that exist. Must be called after the programs are attached, so that
-    /// no cgroup falls between walk and events.
+    /// no cgroup is created unseen between the walk and the first record.
     pub(crate) fn start(
         hierarchy: &Hierarchy,
         resolver: Option<Arc<Resolver>>,
@@ -97,7 +98,7 @@ impl LifecycleTracker {
         })
     }
 
-    /// Processes every record of the ring.
+    /// Applies every record of the ring.
     pub(crate) fn drain(&mut self, ring: &mut RingMap) {
         ring.drain(|record| {
             let Some((kind, id, text)) = LifecycleRecord::parse(record) else {
@@ -111,7 +112,7 @@ impl LifecycleTracker {
             match kind {
                 LifecycleKind::CgroupMade => {
                     let path = text();
-                    // At once: its runtime may soon forget a short-lived container.
+                    // Asks at once: a runtime may soon forget a short-lived container.
                     if let Some(resolver) = &self.resolver {
                         resolver.request([path.as_str()]);
                     }
@@ -140,7 +141,7 @@ impl LifecycleTracker {
         std::mem::take(&mut self.switch_missed)
     }
 
-    /// Whether the map of counts was full since the last call.
+    /// Whether a program found the map of counts full since the last call.
     pub(super) fn take_rows_full(&mut self) -> bool {
         std::mem::take(&mut self.rows_full)
     }
@@ -150,7 +151,7 @@ impl LifecycleTracker {
         self.ended.cgroups.len() + self.ended.processes.len()
     }
 
-    /// Ended owners that may have rows: those that ended since the last call, and those that the
+    /// Ended owners that may have rows: owners that ended since the last call, and owners that the
     /// last call returned for the first time.
     pub(crate) fn take_ended(&mut self) -> [Arc<EndedOwners>; 2] {
         let ended = Arc::new(std::mem::take(&mut self.ended));
@@ -162,11 +163,11 @@ impl LifecycleTracker {
         self.previous.clone()
     }
 
-    /// Removes the names of owners without rows in later snapshots.
+    /// Removes the names of owners that no later snapshot can show.
     pub(super) fn forget(&mut self) {
         let any_cgroup = self.expired.iter().any(|old| !old.cgroups.is_empty());
         for old in std::mem::take(&mut self.expired) {
-            // A process that is still exiting is also among those that ended later.
+            // A process that is still exiting was added to the ended ones again.
             let gone: HashSet<u32> = old
                 .processes
                 .iter()
@@ -183,11 +184,11 @@ impl LifecycleTracker {
         }
     }
 
-    /// Removes the names of ended processes, except those in `keep`.
+    /// Removes the names of processes, except those in `keep` and those that ended recently.
     pub(super) fn forget_processes(&mut self, keep: &HashSet<u32>) {
         let mut names = Arc::clone(&self.names);
-        let old = Arc::make_mut(&mut names);
-        old.processes
+        let kept = Arc::make_mut(&mut names);
+        kept.processes
             .retain(|tgid, _| keep.contains(tgid) || self.has_ended(*tgid));
         self.names = names;
         let cgroups = self.expired.drain(..).flat_map(|old| old.cgroups.clone());
@@ -199,10 +200,11 @@ impl LifecycleTracker {
     }
 
     /// Walks over all cgroups if the number of `lost` records grew since the last call, or
-    /// [`Self::mark_stale`] was called. The rows of cgroups that no longer exist are freed at the
-    /// next pull, and cgroups that the mount shows get their names. A cgroup that is created or
-    /// removed during the walk has a record after it; if this is lost too, the next pull walks
-    /// again. `owners` have rows.
+    /// [`Self::mark_stale`] was called. The next pull then frees the rows of cgroups that no longer
+    /// exist, and cgroups that the mount shows get their names. `owners` are the cgroups with rows.
+    ///
+    /// A cgroup that is created or removed during the walk has a record after the walk. If that
+    /// record is lost too, the next pull walks again.
     pub(super) fn resync(
         &mut self,
         object: &mut EbpfObject,
@@ -213,12 +215,12 @@ impl LifecycleTracker {
         if !std::mem::take(&mut self.stale) && !lost_more {
             return Ok(());
         }
-        // All of these existed before the walk.
+        // All known cgroups existed before the walk: one that it does not find is gone.
         let named = self.names.cgroups.keys().copied();
         let mut known: HashSet<CgroupId> = owners.chain(named).collect();
         known.retain(|id| id.is_cgroup());
         self.add_cgroups(self.hierarchy.walk()?);
-        // The mount may show a part of the hierarchy only.
+        // The mount may show only a part of the hierarchy, so the kernel's tree decides.
         let gone = find_gone(object, &known)?;
         self.add_ended(gone, []);
         Ok(())
@@ -230,7 +232,8 @@ impl LifecycleTracker {
         self.stale = true;
     }
 
-    /// Adds the names that an earlier process knew. A walk finds those that no longer exist.
+    /// Adds the names that an earlier process knew. The next walk finds the cgroups among them that
+    /// no longer exist.
     pub(crate) fn restore(&mut self, known: &Names) {
         let names = Arc::make_mut(&mut self.names);
         for (id, path) in &known.cgroups {
@@ -252,7 +255,7 @@ impl LifecycleTracker {
         self.changed = true;
     }
 
-    /// Adds owners that a walk did not find, or found exiting.
+    /// Adds ended owners: a walk did not find them, or found them exiting.
     fn add_ended(
         &mut self,
         cgroups: impl IntoIterator<Item = CgroupId>,
@@ -270,30 +273,31 @@ impl LifecycleTracker {
             && !ended.any(|ended| ended.cgroups.contains(&cgroup))
     }
 
-    /// Whether the process ended, by a record or a walk, and may still have rows.
+    /// Whether the process has ended and may still have rows.
     fn has_ended(&self, tgid: u32) -> bool {
-        self.recent().any(|ended| ended.processes.contains(&tgid))
+        self.recently_ended()
+            .any(|ended| ended.processes.contains(&tgid))
     }
 
     /// Ended owners that may still have rows.
-    fn recent(&self) -> impl Iterator<Item = &EndedOwners> {
+    fn recently_ended(&self) -> impl Iterator<Item = &EndedOwners> {
         self.previous.iter().map(AsRef::as_ref).chain([&self.ended])
     }
 
-    /// Makes each walk look for these processes, even if they have no row.
+    /// Makes each walk look for these processes too, even if they have no row.
     pub(super) fn watch(&mut self, processes: HashSet<u32>) {
         self.watched = processes;
     }
 
-    /// Walks for the processes with rows, and names the running ones. A name that exec changes is
-    /// seen at the next pull. Ended processes have reported their names; they are looked for as
-    /// long as their exits may last.
+    /// Walks for the processes with rows (`with_rows`), and names those that run. A name that exec
+    /// changes is seen at the next pull. Records of exits have the names of ended processes; the
+    /// walk looks for these processes too, since their exits may last.
     pub(super) fn name_processes(
         &mut self,
         object: &mut EbpfObject,
         with_rows: impl Iterator<Item = u32>,
     ) -> Result<(), SessionError> {
-        let ended = self.recent().flat_map(|ended| &ended.processes);
+        let ended = self.recently_ended().flat_map(|ended| &ended.processes);
         let others = self.watched.iter().chain(ended).copied();
         let mut wanted: HashSet<u32> = with_rows.chain(others).collect();
         wanted.remove(&0);
@@ -306,19 +310,19 @@ impl LifecycleTracker {
             self.unmark_ended(*tgid);
         }
         Arc::make_mut(&mut self.names).processes.extend(names);
-        // The exit records of these processes were lost, or are still to come.
+        // The exit record of a process that is gone was lost, or is still to come.
         let gone: Vec<u32> = gone
             .into_iter()
             .filter(|tgid| !self.has_ended(*tgid))
             .collect();
         self.add_ended([], gone);
-        // The exits of these processes were reported, but they run until they have freed their
-        // memory.
+        // An ending process still runs until it has freed its memory, so it stays among the ended
+        // ones.
         self.add_ended([], ending);
         Ok(())
     }
 
-    /// Removes a process from the ended ones: a new process has its id.
+    /// Removes a process id from the ended ones: a new process has this id.
     fn unmark_ended(&mut self, tgid: u32) {
         self.ended.processes.remove(&tgid);
         for ended in self.previous.iter_mut().chain(&mut self.expired) {
@@ -329,16 +333,16 @@ impl LifecycleTracker {
     }
 
     /// Looks up whether users other than root can create cgroups in the ancestors of cgroups that
-    /// share a container or pod id. While there are none, it looks only if the set of named cgroups
-    /// changed.
+    /// share a container or pod id. While no cgroups share an id, it compares them only if the set
+    /// of named cgroups changed.
     pub(super) fn update_delegated(&mut self) {
         if !std::mem::take(&mut self.changed) {
             return;
         }
         let contested = contested(self.names.cgroups.values().map(String::as_str));
-        // Owners of directories may change without a record.
+        // Looks again at the next call, since a directory's owner may change without a record.
         self.changed = !contested.is_empty();
-        // A removed directory keeps its last answer: cgroups in it still have their names.
+        // A removed directory keeps its last answer, since cgroups in it still have names.
         let known = |path| {
             self.hierarchy
                 .is_delegated(path)
@@ -356,7 +360,7 @@ impl LifecycleTracker {
     /// All names, with the descriptions that runtimes have given by now.
     pub(crate) fn names(&mut self) -> Arc<Names> {
         let described = self.resolver.as_ref().map(|resolver| resolver.names());
-        // If the names are unchanged the value is reused, so that rows keep their names.
+        // Unchanged names stay the same `Arc`, by which callers see that nothing changed.
         if let Some(described) = described
             && !Arc::ptr_eq(&described, &self.names.described)
         {

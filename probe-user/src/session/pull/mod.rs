@@ -1,4 +1,4 @@
-//! Pull: one [`Snapshot`] of every map and uncore counter, stamped with one clock.
+//! Pull: takes a [`Snapshot`] of all maps and uncore counters, by one clock.
 
 mod cgroups;
 mod evict;
@@ -50,10 +50,10 @@ pub(crate) struct WaitTotals {
 }
 
 impl Session {
-    /// Flushes the CPUs and reads everything.
+    /// Flushes the CPUs and reads all counts.
     ///
-    /// An idle CPU is not woken: the length of its open slice follows from the clock, and the
-    /// deltas of its other counters come with its next wake-up.
+    /// An idle CPU is not woken. Its time in the open slice follows from the clock; the counts of
+    /// its other counters are charged at its next wake-up.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Session {
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
         let ended = self.lifecycle.take_ended();
 
-        let peek = self.uncore.peek();
+        let peek_before = self.uncore.peek();
         let began = self.clock.now();
         let before = self.states()?;
         let flushes = self.cpus.flushes;
@@ -80,9 +80,10 @@ impl Session {
         let rows_read_at = self.clock.now();
         self.add_waits(&ended)?;
         let waits = self.read_waits()?;
-        let after = self.uncore.peek();
-        self.uncore.bound_skew(&mut uncore, &peek, &after);
-        let live_rows = rows.len();
+        let peek_after = self.uncore.peek();
+        self.uncore
+            .bound_skew(&mut uncore, &peek_before, &peek_after);
+        let rows_in_map = rows.len();
         let after = self.states()?;
         let skew = nanos(self.clock.now().saturating_sub(began));
         self.idle.add_open_slices(
@@ -106,12 +107,12 @@ impl Session {
         let freed = self.freed.take(nanos(rows_read_at));
         let skipped_runs = self.object.programs.skipped_runs();
         let lost: u64 = after.values().map(|state| state.counts.lost_events).sum();
-        // A program run that the kernel skipped is a lost record too.
+        // A program run that the kernel skipped also sent no record.
         let lost = lost + skipped_runs;
         let sampled_cgroups = samples.rows.keys().map(|key| key.cgroup);
         let owners = rows.keys().map(|key| key.cgroup).chain(sampled_cgroups);
         self.lifecycle.resync(&mut self.object, owners, lost)?;
-        // After all counts were read, since naming addresses takes time.
+        // Sampled events come after all counts were read, since naming addresses takes time.
         if let Some(sampling) = &mut self.sampling {
             sampling.pull(&mut self.object, self.clock, &ended, &mut samples)?;
         }
@@ -123,7 +124,7 @@ impl Session {
         self.lifecycle.update_delegated();
         let names = self.lifecycle.names();
         self.lifecycle.forget();
-        // Last, since reading every process takes time.
+        // Sources are read last, since reading every process takes time.
         let sources = self.sources.read(&PullContext {
             at,
             names: &names,
@@ -147,20 +148,20 @@ impl Session {
         let log = log_counts(&self.object)?;
         let wait_rows = sources.waits.as_ref();
         let wait_rows = wait_rows.map_or([0; 2], |waits| [waits.rows, waits.length_rows]);
-        let rows_of_maps = (live_rows, wait_rows);
+        let rows_of_maps = (rows_in_map, wait_rows);
         let mut health = self.health(&after, rows_of_maps, self.cpus.flushes - flushes, log);
         health.skew = Some(skew);
         health.skipped_runs = Some(skipped_runs);
         let refused = Refused::from_counts(&health.sum);
-        for news in refused.news(self.refused, self.max_rows) {
-            tracing::warn!("{news}");
+        for message in refused.news(self.refused, self.max_rows) {
+            tracing::warn!("{message}");
         }
         self.refused = refused;
         if after.values().any(|state| state.counts.missed_switches > 0) {
             self.cpus.react_to_missed(&mut self.object);
         }
         self.object.programs.release_types();
-        // After everything else was read, so that the other readings are close to the counts.
+        // Eviction comes after all readings, so that these are close in time to the counts.
         let (object, lifecycle) = (&mut self.object, &mut self.lifecycle);
         self.candidates
             .evict(object, lifecycle, &rows, self.max_rows)?;
@@ -224,8 +225,8 @@ impl Session {
         })
     }
 
-    /// Waits up to `limit` for names that were requested, and puts them into a snapshot that was
-    /// already taken: for a run that ends before runtimes have answered.
+    /// Waits up to `limit` for requested names, and adds them to a snapshot that was already taken.
+    /// A run can end before runtimes have answered.
     pub fn await_names(&mut self, snapshot: &mut Snapshot, limit: Duration) {
         let Some(resolver) = &self.config.resolver else {
             return;
@@ -244,19 +245,21 @@ impl Session {
         if self.config.by_process != ByProcess::Counts {
             return;
         }
-        let own: HashSet<CgroupId> = rows
+        let with_own_row: HashSet<CgroupId> = rows
             .keys()
             .filter(|key| key.tgid == 0)
             .map(|key| key.cgroup)
             .collect();
         let cgroups = rows.keys().map(|key| key.cgroup);
-        let lacking: HashSet<CgroupId> = cgroups
-            .filter(|cgroup| !own.contains(cgroup) && self.lifecycle.exists(*cgroup))
+        let without_own_row: HashSet<CgroupId> = cgroups
+            .filter(|cgroup| !with_own_row.contains(cgroup) && self.lifecycle.exists(*cgroup))
             .collect();
         let now = nanos(self.clock.now());
-        let result = self.cpus.make_rows(&self.object, now, lacking.into_iter());
+        let result = self
+            .cpus
+            .make_rows(&self.object, now, without_own_row.into_iter());
         if let Err(error) = result {
-            // The map is full, which is reported elsewhere.
+            // The map is full. A pull warns of that when programs find no room for a row.
             tracing::debug!("{error}");
         }
     }
@@ -295,7 +298,7 @@ impl Session {
     }
 }
 
-/// The programs' counts about themselves, summed over CPUs.
+/// The programs' counts of their own work, summed over CPUs.
 pub(crate) fn sum_of_counts(states: &BTreeMap<u32, CpuState>) -> CpuCounts {
     let mut sum = CpuCounts::ZERO;
     for state in states.values() {
@@ -319,7 +322,7 @@ fn log_counts(object: &EbpfObject) -> Result<Option<LogCounts>, SessionError> {
     Ok(Some(counts))
 }
 
-/// Adds the counts for which USAGE had no room: one row per CPU and group.
+/// Adds the counts that did not fit into USAGE, as rows of [`OVERFLOW`]: one per CPU and group.
 fn add_overflow(
     object: &EbpfObject,
     plan: &Plan,

@@ -1,5 +1,5 @@
-//! Names of running processes, by a walk over the kernel's own list: in a pid namespace /proc shows
-//! other processes under the ids that rows have.
+//! Names of running processes, by a walk over the kernel's own list. Rows have process ids of the
+//! initial pid namespace, and in another namespace /proc has other processes under these ids.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,19 +7,19 @@ use probe_common::{ProcessWalk, WalkedProcess};
 
 use crate::session::{EbpfObject, SessionError, walk};
 
-/// The processes that each walk looks for.
+/// Walks over the kernel's processes, and the processes that the walks look for.
 #[derive(Default)]
 pub(crate) struct Processes {
     walks: u64,
     watched: HashSet<u32>,
 }
 
-/// What a walk found about the watched processes.
+/// The watched processes, as a walk found them.
 #[derive(Debug, Default)]
 pub(crate) struct FoundProcesses {
     /// Names of running processes.
     pub(super) names: HashMap<u32, String>,
-    /// Running processes with only exiting threads.
+    /// Running processes of which all threads are exiting.
     pub(super) ending: HashSet<u32>,
     /// Watched processes that no longer run.
     pub(super) gone: HashSet<u32>,
@@ -32,7 +32,7 @@ impl Processes {
         object: &mut EbpfObject,
         wanted: HashSet<u32>,
     ) -> Result<FoundProcesses, SessionError> {
-        self.set(object, wanted)?;
+        self.set_watched(object, wanted)?;
         self.walks += 1;
         let walk = ProcessWalk {
             number: self.walks,
@@ -51,22 +51,26 @@ impl Processes {
                 }
             }
         }
-        let gone = self.watched.iter().copied();
-        found.gone = gone
+        let watched = self.watched.iter().copied();
+        found.gone = watched
             .filter(|tgid| !found.names.contains_key(tgid))
             .collect();
         Ok(found)
     }
 
     /// Makes the map contain exactly the `wanted` processes.
-    fn set(&mut self, object: &EbpfObject, wanted: HashSet<u32>) -> Result<(), SessionError> {
+    fn set_watched(
+        &mut self,
+        object: &EbpfObject,
+        wanted: HashSet<u32>,
+    ) -> Result<(), SessionError> {
         let map = &object.maps.processes;
         for tgid in self.watched.extract_if(|tgid| !wanted.contains(tgid)) {
             map.take(&u64::from(tgid))?;
         }
         for tgid in wanted {
-            // The map has room for as many processes as for rows. A process that finds no room is
-            // added at a later pull, when others are gone.
+            // The map has room for as many processes as there can be rows. A process that does not
+            // fit is added at a later pull, when others are gone.
             if !self.watched.contains(&tgid)
                 && map.put(&u64::from(tgid), &WalkedProcess::ZERO).is_ok()
             {

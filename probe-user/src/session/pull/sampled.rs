@@ -27,11 +27,12 @@ use crate::{
     sys::clock::{nanos, now},
 };
 
-/// Most instructions, and most data pages, that are kept from reading to reading: 80 bytes each.
+/// Maximum number of instructions, and of data pages, that are kept from reading to reading. Each
+/// takes 80 bytes.
 const MAX_ADDRESSES: usize = 65_536;
 
 impl EventSampling {
-    /// Adds to the reading of a snapshot, and frees the rows of ended owners.
+    /// Adds the sampled events to the reading of a snapshot, and frees the rows of ended owners.
     pub(super) fn pull(
         &mut self,
         object: &mut EbpfObject,
@@ -51,9 +52,9 @@ impl EventSampling {
         Ok(())
     }
 
-    /// Reads the samples and frees the rows of ended owners, which are in the next snapshot.
-    /// Changes the rate if the cost of samples requires it. Returns whether rows of processes were
-    /// summed.
+    /// Reads the samples, and frees the rows of ended owners, which the next snapshot has. Changes
+    /// the rate if the cost of samples requires it. Returns whether rows of processes were summed
+    /// to save memory.
     pub(super) fn read(
         &mut self,
         object: &mut EbpfObject,
@@ -148,8 +149,8 @@ impl EventSampling {
             totals.add_address(key, row, image, factor);
         }
         totals.evict_addresses(true, MAX_ADDRESSES);
-        let crowded = totals.evict_addresses(false, MAX_ADDRESSES);
-        if let Some(names) = self.names.as_mut().filter(|_| crowded) {
+        let has_evicted = totals.evict_addresses(false, MAX_ADDRESSES);
+        if let Some(names) = self.names.as_mut().filter(|_| has_evicted) {
             let remaining = totals.addresses.keys();
             names
                 .codes
@@ -159,7 +160,7 @@ impl EventSampling {
         Ok(())
     }
 
-    /// Nanoseconds that the program took, by possible CPU, at the last reading.
+    /// Nanoseconds that the program has taken until the last reading, by possible CPU.
     pub(crate) fn nanos(&self) -> BTreeMap<u32, u64> {
         let mut nanos = BTreeMap::new();
         for (cpu, account) in self.totals.cpus.iter().flatten() {
@@ -195,13 +196,13 @@ impl EventSampling {
         let totals = &self.totals;
         let stats = object.programs.overflow_stats(EVENT_SAMPLE);
         let accounts = totals.cpus.iter().flat_map(BTreeMap::values);
-        let all: u64 = accounts.map(|account| account.samples).sum();
-        let stats = stats.filter(|(runs, _)| *runs >= all);
+        let samples: u64 = accounts.map(|account| account.samples).sum();
+        let stats = stats.filter(|(runs, _)| *runs >= samples);
         let events = self.config.events.iter().enumerate();
         let health = events.map(|(at, event)| {
             let mut sum = SampleCpu::ZERO;
             totals.cpus[at].values().for_each(|cpu| sum.add(cpu));
-            // The sum over CPUs has no meaning.
+            // A sum of last counts over CPUs has no meaning.
             sum.last_count = 0;
             let (period, frequency) = match self.rate(event) {
                 Rate::Period(period) => (Some(period), None),

@@ -39,20 +39,23 @@ use crate::{
 /// State of SPE sampling from pull to pull.
 #[derive(Default)]
 pub(crate) struct SpeTotals {
+    /// The rows at the last reading, with weighted counts.
     weighed: WeighedRows,
     /// Rows that were freed since the last snapshot.
     freed: FreedRows<SampleCounts>,
-    /// Rows that were freed since the session began because their owners were idle.
+    /// Number of rows that were freed since the session began because their owners were idle.
     freed_idle: u64,
     /// The programs' counts of each CPU at the last reading.
     cpus: BTreeMap<u32, SpeCpu>,
-    /// Sum of these counts.
+    /// Sum of `cpus`.
     sum: SpeCpu,
-    /// The programs' counts of CPUs that sample, each at the stop of its last drain.
+    /// The programs' counts of CPUs that sample, each read while the CPU was stopped by the current
+    /// drain.
     accounts: BTreeMap<u32, SpeCpu>,
-    /// Threads that exited before the last drain: deleted after the next one.
+    /// Threads that exited before the last drain. The next drain deletes them from the task map.
     exited: Vec<u64>,
-    /// Exits that the full queue lost: these threads are still in the task map.
+    /// Number of exits that the full queue had lost at the last reading. The task map still has
+    /// these threads.
     lost_exits: u64,
     /// Sums of the kernel's log of each CPU's buffer, if logs are read.
     logs: BTreeMap<u32, CpuLog>,
@@ -60,8 +63,8 @@ pub(crate) struct SpeTotals {
     next_period: Option<u64>,
 }
 
-/// Rows that a short-lived owner may have: one for each memory level that served its loads and one
-/// for stores, on one or two CPUs.
+/// Number of rows that a short-lived owner may have: one for each memory level that served its
+/// loads and one for stores, on one or two CPUs.
 const ROWS_OF_AN_OWNER: usize = 8;
 
 impl SpeSampling {
@@ -77,8 +80,8 @@ impl SpeSampling {
         Ok(reading)
     }
 
-    /// Frees the rows of ended owners between two snapshots; the next snapshot has them. Returns
-    /// whether rows of processes were summed for that.
+    /// Frees the rows of ended owners between two snapshots. The next snapshot has the freed rows.
+    /// Returns whether rows of processes were summed to save memory.
     pub(super) fn free(
         &mut self,
         object: &mut EbpfObject,
@@ -97,7 +100,7 @@ impl SpeSampling {
         ended * ROWS_OF_AN_OWNER >= (self.max_rows as usize / 8).max(1)
     }
 
-    /// Processes among the rows that were freed since the last snapshot.
+    /// Processes of the rows that were freed since the last snapshot, without summed rows.
     pub(super) fn freed_processes(&self) -> impl Iterator<Item = u32> {
         self.totals.freed.processes()
     }
@@ -114,18 +117,18 @@ impl SpeSampling {
         // records of it until the second drain from now.
         let exited = object.maps.spe_exited.drain()?;
 
-        let step = self.totals.next_period.take();
+        let new_period = self.totals.next_period.take();
         let mut dead = Vec::new();
         let mut idle = self.idle_rows();
         for at in 0..self.events.len() {
-            if self.drain(object, at, step, &mut idle)? == DrainOutcome::Dead {
+            if self.drain(object, at, new_period, &mut idle)? == DrainOutcome::Dead {
                 dead.push(self.events[at].cpu);
             }
         }
         let idle = idle.finish(object, |cpu| self.samples(cpu))?;
-        // The samples of this drain have the previous period.
+        // The samples of this drain were taken with the previous period.
         let reading = self.read_rows(object, ended, idle)?;
-        self.period = step.unwrap_or(self.period);
+        self.period = new_period.unwrap_or(self.period);
         self.totals.next_period = self.adapt();
         self.finish(object, &dead, exited)?;
         Ok(reading)
@@ -137,7 +140,7 @@ impl SpeSampling {
         cpus.map(|(cpu, account)| (*cpu, account.nanos)).collect()
     }
 
-    /// A period that fits the budget better than the current one.
+    /// A period that fits the budget better than the current one, if there is one.
     fn adapt(&mut self) -> Option<u64> {
         let nanos: Vec<u64> = self.nanos().into_values().collect();
         let step = self.budget.as_mut()?.step(now(), &nanos, self.period)?;
@@ -150,8 +153,8 @@ impl SpeSampling {
         Some(step.period)
     }
 
-    /// The idle rows that this reading frees to make room. The next snapshot gets at most as many
-    /// freed rows as the map has room for.
+    /// The idle rows that this reading frees to make room. They are limited, so that the next
+    /// snapshot gets at most as many freed rows as the map has room for.
     fn idle_rows(&self) -> IdleSpeRows {
         let (totals, max_rows) = (&self.totals, self.max_rows as usize);
         let mut idle = totals.weighed.idle(max_rows);
@@ -174,7 +177,7 @@ impl SpeSampling {
         self.add_logs(&mut cpus);
         let rows = &object.maps.spe_rows;
         let mut raw: HashMap<SpeKey, SpeRow> = rows.all()?.into_iter().collect();
-        let live = raw.len();
+        let rows_in_map = raw.len();
         let has_ended = |key: &SpeKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
         let freed = free_ended(rows, raw.iter_mut(), has_ended)?;
         add_overflow(object, &mut raw)?;
@@ -184,7 +187,7 @@ impl SpeSampling {
         self.totals.freed.add(idle, self.max_rows as usize);
         let rows = self.totals.weighed.add(&raw, &weights);
         self.totals.weighed.forget(&freed);
-        let health = self.health(object, &cpus, live);
+        let health = self.health(object, &cpus, rows_in_map);
         if let Some(warning) = undecoded(&self.totals.sum, &health.sum) {
             tracing::warn!("{warning}");
         }
@@ -203,7 +206,7 @@ impl SpeSampling {
         })
     }
 
-    /// Operations that each sample since the last reading represents, by CPU.
+    /// The number of operations that each sample since the last reading represents, by CPU.
     #[expect(clippy::cast_precision_loss, reason = "a period is below 2^24")]
     fn weights(&self, cpus: &BTreeMap<u32, SpeCpu>) -> BTreeMap<u32, f64> {
         let weights = cpus.iter().map(|(cpu, now)| {
@@ -231,8 +234,8 @@ impl SpeSampling {
             exited
         };
         self.totals.lost_exits = lost;
-        let before = std::mem::replace(&mut self.totals.exited, exited);
-        forget(object, &before)
+        let drained = std::mem::replace(&mut self.totals.exited, exited);
+        forget(object, &drained)
     }
 }
 
@@ -258,7 +261,8 @@ fn add_overflow(
     Ok(())
 }
 
-/// Reads a table; empty if it has room for 0 rows, and so is not filled.
+/// Reads a table with room for this many rows. A table with room for none is not used, and not
+/// read.
 fn read_table<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>>(
     room: u32,
     table: &Hash<K, V>,

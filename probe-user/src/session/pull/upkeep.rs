@@ -1,5 +1,5 @@
-//! Upkeep, most of it between two pulls: drains events and buffers, frees rows, rotates groups, and
-//! follows CPUs that come online or go offline.
+//! Upkeep between two pulls: drains events and buffers, frees rows, rotates groups, and follows
+//! CPUs that come online or go offline.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -17,15 +17,15 @@ use crate::{
 };
 
 impl Session {
-    /// The descriptor that is readable when cgroups or processes started or ended: call
-    /// [`Self::drain`] then.
+    /// The descriptor that is readable when cgroups or processes started or ended. Call
+    /// [`Self::drain`] when it is readable.
     #[must_use]
     pub fn lifecycle_fd(&self) -> RawFd {
         self.object.maps.lifecycle.raw_fd()
     }
 
-    /// The descriptor that is readable when a CPU came online or went offline, if there is one:
-    /// call [`Self::drain`] then.
+    /// The descriptor that is readable when a CPU came online or went offline; None if the kernel's
+    /// messages about that are not available. Call [`Self::drain`] when it is readable.
     #[must_use]
     pub fn hotplug_fd(&self) -> Option<RawFd> {
         self.hotplug.raw_fd()
@@ -81,8 +81,9 @@ impl Session {
         self.cpus.round() > 1
     }
 
-    /// Switches to the next group if the current interval is over. Its length is `fixed`, or
-    /// follows from the cost of exchanges. Returns the time until the next call.
+    /// Switches to the next group if the current multiplexing interval is over. The interval has
+    /// the length `fixed`, or one that follows from the cost of exchanges. Returns the time until
+    /// the next call.
     ///
     /// # Errors
     ///
@@ -102,13 +103,13 @@ impl Session {
         self.cpus.rotate(&mut self.object, &states)
     }
 
-    /// Has the next pulls report which of these processes run, even if they have no row.
+    /// Makes the next pulls report which of these processes run, even if they have no row.
     pub(crate) fn watch(&mut self, processes: HashSet<u32>) {
         self.lifecycle.watch(processes);
     }
 
-    /// Has the next pulls report the memory use of a started command's processes, in a session that
-    /// reads memory use. `command` is the owner that it is charged to.
+    /// Makes the next pulls report the memory use of a started command's processes, in a session
+    /// that reads memory use. `command` is the owner to which the command is charged.
     pub(crate) fn watch_command(&mut self, command: CgroupId) {
         self.command = Some(command).filter(|_| self.machine.is_in_initial_pid_namespace());
     }
@@ -120,7 +121,7 @@ impl Session {
         ended * self.config.plan.groups.len() >= (self.max_rows as usize / 8).max(1)
     }
 
-    /// Frees the rows of ended owners, for callers that pull rarely. The next snapshot has them.
+    /// Frees the rows of ended owners between two pulls. The next snapshot has the freed rows.
     fn free_in_between(&mut self) -> Result<(), SessionError> {
         let ended = self.lifecycle.take_ended();
         let before = self.states()?;
@@ -135,8 +136,8 @@ impl Session {
         }
         let mut rows = self.object.maps.usage.all()?;
         rows.retain(|(key, _)| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
-        let all = rows.iter_mut().map(|(key, row)| (&*key, row));
-        free_ended(&self.object.maps.usage, all, |_| true)?;
+        let ended_rows = rows.iter_mut().map(|(key, row)| (&*key, row));
+        free_ended(&self.object.maps.usage, ended_rows, |_| true)?;
         summed |= self.freed.add(rows, self.max_rows as usize);
         if summed {
             let spe_processes = self.spe.iter().flat_map(SpeSampling::freed_processes);
@@ -147,7 +148,7 @@ impl Session {
         Ok(())
     }
 
-    /// Evicts rows when the map is full. The next snapshot has them.
+    /// Evicts rows from a full map between two pulls. The next snapshot has the evicted rows.
     fn evict_in_between(&mut self) -> Result<(), SessionError> {
         if self.candidates.begin_try() {
             let rows = self.object.maps.usage.all()?.into_iter().collect();
@@ -190,12 +191,12 @@ impl Session {
         &mut self,
         states: &BTreeMap<u32, CpuState>,
     ) -> Result<(), SessionError> {
-        let fixed = self.config.plan.fixed() > 0;
+        let has_fixed_groups = self.config.plan.fixed() > 0;
         let mut dead: Vec<u32> = self.cpus.numbers().collect();
         dead.retain(|cpu| {
             let state = states.get(cpu);
             state.is_some_and(|state| {
-                (fixed || state.live_events > 0) && self.hotplug.is_stalled(*cpu, state)
+                (has_fixed_groups || state.live_events > 0) && self.hotplug.is_stalled(*cpu, state)
             })
         });
         for cpu in dead {
@@ -237,15 +238,16 @@ impl Session {
             Err(error) => return Err(error),
         };
         if self.cpus.hook.kind() == Hook::CgroupSwitches {
-            // The hook's own events are dead on this CPU too, and nothing proves that new ones
-            // would miss no switch.
+            // The hook's own events are dead on this CPU too. New events would have to be admitted
+            // first, which shows that they miss no switch.
             tracing::warn!("CPU {cpu} came online: using hook sched-switch from here on");
             self.cpus.fall_back(object)?;
         }
         self.cpus.counters.push(opened);
         if !plan.groups.is_empty() {
-            // Scheduler counters continue: waits that ended since the CPU came online are in the
-            // ledger. A switch must not compare the new counters with the dead ones.
+            // A switch must not compare the new counters with the dead ones, so the CPU is disarmed
+            // first. Scheduler counters continue: waits that ended since the CPU came online are in
+            // the ledger.
             self.cpus
                 .flush(object, cpu, FlushMode::Disarm, (NO_GROUP, 0))?;
             make_idle_rows(object, plan, cpu)?;

@@ -1,5 +1,5 @@
-//! Totals of the kernel's maps of waits over all CPUs. Frees rows of ended owners, and idle rows of
-//! a map that fills up.
+//! Totals of the kernel's maps of waits, over all CPUs ([`RowTotals`]). Reading a map frees the
+//! rows of ended owners, and idle rows if the map fills up.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -91,7 +91,7 @@ impl<K: WaitRow> RowTotals<K> {
             .map(|(total_key, total)| (*total_key, *total))
     }
 
-    /// The number of rows in the map.
+    /// The number of rows in the map after the last reading.
     pub(super) fn rows(&self) -> usize {
         self.last.len()
     }
@@ -119,7 +119,7 @@ impl WaitRow for WaitKey {
 }
 
 impl WaitRow for UsageKey {
-    /// Cgroup, and process.
+    /// Cgroup and process.
     type TotalKey = (CgroupId, u32);
     type Value = WaitTimes;
 
@@ -157,28 +157,28 @@ mod tests {
         }
     }
 
-    /// A map whose rows grow while they are freed, and how its readings see it.
+    /// A map whose rows grow while they are freed, with the totals and windows of its readings.
     #[derive(Default)]
-    struct Ledger {
+    struct WaitMap {
         map: HashMap<WaitKey, u64>,
-        rows: RowTotals<WaitKey>,
+        totals: RowTotals<WaitKey>,
         reading: BTreeMap<WaitPair, u64>,
         /// Increases of all windows, by the cgroup that ran.
         sums: HashMap<u64, u64>,
     }
 
-    impl Ledger {
+    impl WaitMap {
         fn set(&mut self, rows: &[(u64, u32, u64)]) {
             let rows = rows.iter();
             self.map
                 .extend(rows.map(|(running, cpu, nanos)| (key(*running, *cpu), *nanos)));
         }
 
-        /// Reads all rows for a snapshot; those of the running cgroup `late` grow by 1 while they
-        /// are freed.
+        /// Reads all rows for a snapshot, and frees those of the running cgroup `ended`. Rows of
+        /// the running cgroup `late` grow by 1 while they are freed.
         fn pull(&mut self, ended: Option<u64>, late: Option<u64>) {
             self.free(ended, late);
-            let reading: BTreeMap<_, _> = self.rows.totals().collect();
+            let reading: BTreeMap<_, _> = self.totals.totals().collect();
             for (pair, now) in &reading {
                 let before = self.reading.get(pair).copied().unwrap_or(0);
                 *self.sums.entry(pair.running.0).or_default() += now - before;
@@ -195,65 +195,65 @@ mod tests {
                 let growth = u64::from(Some(key.running.0) == late);
                 Ok(map.remove(key).map(|nanos| nanos + growth))
             };
-            self.rows.add(rows, FREE_FROM, has_ended, take).unwrap();
+            self.totals.add(rows, FREE_FROM, has_ended, take).unwrap();
         }
     }
 
-    /// Rows that readings between two snapshots free, of an ended and of a living owner.
+    /// A reading between two snapshots frees a row of an ended owner and rows of idle owners.
     #[test]
     fn windows_have_the_waits_of_rows_that_were_freed_in_between() {
-        let mut ledger = Ledger::default();
+        let mut waits = WaitMap::default();
         for id in 0..=FREE_FROM as u64 {
-            ledger.set(&[(id, 0, 100)]);
+            waits.set(&[(id, 0, 100)]);
         }
-        ledger.pull(None, None);
-        ledger.set(&[(1, 0, 130)]);
-        // Frees the row of the ended one, and all that did not increase.
-        ledger.free(Some(1), None);
-        assert!(ledger.map.is_empty());
-        ledger.free(None, None);
-        ledger.set(&[(2, 0, 150)]);
-        ledger.pull(None, None);
-        assert_eq!((ledger.sums[&1], ledger.sums[&2]), (130, 100 + 150));
+        waits.pull(None, None);
+        waits.set(&[(1, 0, 130)]);
+        // Frees the row of cgroup 1, which ended, and all rows that did not increase.
+        waits.free(Some(1), None);
+        assert!(waits.map.is_empty());
+        waits.free(None, None);
+        waits.set(&[(2, 0, 150)]);
+        waits.pull(None, None);
+        assert_eq!((waits.sums[&1], waits.sums[&2]), (130, 100 + 150));
     }
 
-    /// Windows have every nanosecond once, whichever rows are freed, and whenever.
+    /// Windows have every nanosecond exactly once, whichever rows are freed, and whenever.
     #[test]
     fn windows_have_all_waits_of_freed_rows() {
-        let mut ledger = Ledger::default();
+        let mut waits = WaitMap::default();
         for id in 0..=FREE_FROM as u64 {
-            ledger.set(&[(id, 0, 100 + id), (id, 1, 50)]);
+            waits.set(&[(id, 0, 100 + id), (id, 1, 50)]);
         }
-        ledger.pull(None, None);
+        waits.pull(None, None);
         // One CPU of pair 1 continues; pair 2 grows while it is freed; pair 3 ends.
-        ledger.set(&[(1, 1, 70)]);
-        ledger.pull(Some(3), Some(2));
-        assert_eq!(ledger.map.keys().collect::<Vec<_>>(), [&key(1, 1)]);
-        ledger.set(&[(2, 0, 7), (5, 1, 11), (1, 0, 200)]);
-        ledger.pull(None, None);
-        ledger.pull(None, None);
-        ledger.set(&[(2, 0, 20)]);
-        ledger.pull(None, None);
-        assert_eq!(ledger.sums[&1], 101 + 70 + 200);
-        assert_eq!(ledger.sums[&2], 102 + 50 + 2 + 20);
-        assert_eq!(ledger.sums[&3], 103 + 50);
-        assert_eq!(ledger.sums[&5], 105 + 50 + 11);
-        assert_eq!(ledger.sums[&9], 109 + 50);
-        // With so few rows none is freed, and the totals of freed rows are dropped.
-        assert_eq!((ledger.map.len(), ledger.reading.len()), (4, 3));
+        waits.set(&[(1, 1, 70)]);
+        waits.pull(Some(3), Some(2));
+        assert_eq!(waits.map.keys().collect::<Vec<_>>(), [&key(1, 1)]);
+        waits.set(&[(2, 0, 7), (5, 1, 11), (1, 0, 200)]);
+        waits.pull(None, None);
+        waits.pull(None, None);
+        waits.set(&[(2, 0, 20)]);
+        waits.pull(None, None);
+        assert_eq!(waits.sums[&1], 101 + 70 + 200);
+        assert_eq!(waits.sums[&2], 102 + 50 + 2 + 20);
+        assert_eq!(waits.sums[&3], 103 + 50);
+        assert_eq!(waits.sums[&5], 105 + 50 + 11);
+        assert_eq!(waits.sums[&9], 109 + 50);
+        // The map has so few rows that none is freed. Totals of freed rows are dropped.
+        assert_eq!((waits.map.len(), waits.reading.len()), (4, 3));
     }
 
     /// The last wait behind an ended owner may create its row again.
     #[test]
     fn a_row_that_is_created_again_starts_at_0() {
-        let mut ledger = Ledger::default();
-        ledger.set(&[(1, 0, 100), (1, 1, 50)]);
-        ledger.pull(Some(1), Some(1));
-        assert_eq!(ledger.sums[&1], 152);
-        ledger.set(&[(1, 1, 3)]);
-        ledger.pull(Some(1), None);
-        ledger.pull(None, None);
-        assert_eq!((ledger.sums[&1], ledger.reading.len()), (155, 0));
+        let mut waits = WaitMap::default();
+        waits.set(&[(1, 0, 100), (1, 1, 50)]);
+        waits.pull(Some(1), Some(1));
+        assert_eq!(waits.sums[&1], 152);
+        waits.set(&[(1, 1, 3)]);
+        waits.pull(Some(1), None);
+        waits.pull(None, None);
+        assert_eq!((waits.sums[&1], waits.reading.len()), (155, 0));
     }
 
     #[test]

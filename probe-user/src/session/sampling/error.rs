@@ -18,13 +18,13 @@ pub enum SampleError {
         event: String,
         /// The CPU.
         cpu: u32,
-        /// What it means and what to do.
+        /// The meaning of the refusal, and what to do.
         reason: String,
     },
 }
 
 impl SampleError {
-    /// The kernel refused an event on a CPU.
+    /// The error for an event that the kernel refused on a CPU.
     pub(super) fn open(event: &SampledEvent, cpu: u32, error: &io::Error) -> Self {
         Self::Open {
             event: event.name.clone(),

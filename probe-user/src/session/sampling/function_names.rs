@@ -14,27 +14,30 @@ use crate::{
     sys::clock::thread_time,
 };
 
-/// Approximate CPU time of a round of naming, for which a pull waits. A file or a map of code that
-/// is being read is read up to its own limit.
-const ROUND: Duration = Duration::from_millis(500);
-/// Most addresses that wait for the next round.
-const WAITING: usize = 65_536;
+/// Approximate limit of the CPU time of a round of naming, for which a pull waits. A file or a map
+/// of code that is being read when the time is over is still read up to its own limit.
+const ROUND_TIME: Duration = Duration::from_millis(500);
 
-/// Names addresses, and has the names so far.
+/// Maximum number of addresses that wait for the next round.
+const MAX_WAITING: usize = 65_536;
+
+/// Names sampled instructions, and keeps their names.
 pub(crate) struct FunctionNames {
     symbols: Symbols,
-    /// Whether this process sees processes by the ids that the programs see.
-    processes: bool,
+    /// Whether this process sees processes under the same ids as the programs do.
+    sees_processes: bool,
+    /// CPUs on which the mappings of processes are watched.
     cpus: BTreeSet<u32>,
-    /// Some of these CPUs could not be watched: they are retried with every round.
-    unfollowed: bool,
+    /// Whether some of `cpus` could not be watched: then each round retries them.
+    has_unfollowed: bool,
     pub(crate) codes: CodeNames,
     /// `CLOCK_MONOTONIC` nanoseconds of the last round.
     last: u64,
-    /// Code that a round had no time for, with the time of its first sample.
+    /// Code that a round had no time to name, with the time of its first sample.
     waiting: HashMap<CodeKey, u64>,
-    round: Duration,
-    /// The user was warned about refusals of the kernel.
+    /// Limit of a round's CPU time.
+    round_time: Duration,
+    /// Whether the user was warned about refusals of the kernel.
     warned: bool,
 }
 
@@ -43,16 +46,16 @@ impl FunctionNames {
     pub(crate) fn start(machine: &Machine, cpus: &[u32]) -> Self {
         let mut names = Self {
             symbols: Symbols::new(machine.roots()),
-            processes: machine.is_in_initial_pid_namespace(),
+            sees_processes: machine.is_in_initial_pid_namespace(),
             cpus: cpus.iter().copied().collect(),
-            unfollowed: false,
+            has_unfollowed: false,
             codes: CodeNames::default(),
             last: 0,
             waiting: HashMap::new(),
-            round: ROUND,
+            round_time: ROUND_TIME,
             warned: false,
         };
-        if !names.processes {
+        if !names.sees_processes {
             tracing::warn!(
                 "functions of processes have no names: pmuscope is in a pid namespace of its own, \
                  where processes have other numbers; run it in the host's (--pid=host, hostPID)"
@@ -82,28 +85,28 @@ impl FunctionNames {
     }
 
     fn follow_all(&mut self) {
-        if !self.processes {
+        if !self.sees_processes {
             return;
         }
         let cpus: Vec<u32> = self.cpus.iter().copied().collect();
         let followed = self.symbols.follow(&cpus);
-        let known = std::mem::replace(&mut self.unfollowed, followed.is_err());
-        if let Some(error) = followed.err().filter(|_| !known) {
+        let was_reported = std::mem::replace(&mut self.has_unfollowed, followed.is_err());
+        if let Some(error) = followed.err().filter(|_| !was_reported) {
             tracing::warn!("{error}");
         }
     }
 
-    /// Names the instructions without a name, at the time `now` of the programs' clock. Returns the
-    /// number of the code of each address ([`CodeKey`]); 0 for data pages, and for code of
-    /// processes if this process does not see them by their ids.
+    /// Names the instructions without a name, at the time `now` of the programs' clock. Returns for
+    /// each address the number of its code (the third part of a [`CodeKey`]). The number is 0 for
+    /// data pages, and for code of processes if this process sees them under other ids.
     pub(crate) fn name(&mut self, addresses: &[(AddressKey, AddressRow)], now: u64) -> Vec<u64> {
-        if self.unfollowed {
+        if self.has_unfollowed {
             self.follow_all();
         }
         self.symbols.catch_up();
         let began = thread_time();
-        // Waiting addresses first: otherwise new ones could take all time, round after round.
-        self.name_waiting(1, began, self.round / 2);
+        // Waiting addresses come first: otherwise new addresses could take the time of each round.
+        self.name_waiting(1, began, self.round_time / 2);
         let mut image_of = |(key, row): &(AddressKey, AddressRow)| {
             if key.page != 0 {
                 return 0;
@@ -112,21 +115,26 @@ impl FunctionNames {
                 true => (0, AddressOwner::Kernel),
                 false => (key.tgid, AddressOwner::Process(key.tgid)),
             };
-            if tgid != 0 && !self.processes {
+            if tgid != 0 && !self.sees_processes {
                 return 0;
             }
             let image = self.symbols.code(space, key.address, Some(row.first));
-            self.name_one((tgid, key.address, image), row.first, began, self.round)
+            self.name_one(
+                (tgid, key.address, image),
+                row.first,
+                began,
+                self.round_time,
+            )
         };
-        // Addresses with the most samples first.
+        // Addresses with the most samples come first.
         let mut order: Vec<usize> = (0..addresses.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(addresses[*at].1.samples));
         let mut images = vec![0; addresses.len()];
         for at in order {
             images[at] = image_of(&addresses[at]);
         }
-        self.name_waiting(0, began, self.round);
-        // Mappings that waiting addresses need must stay.
+        self.name_waiting(0, began, self.round_time);
+        // Mappings stay as long as waiting addresses need them.
         let oldest = self.waiting.values().min();
         let until = oldest.map_or(self.last, |oldest| self.last.min(*oldest));
         self.symbols.end_round(until);
@@ -146,8 +154,8 @@ impl FunctionNames {
         self.symbols.counts()
     }
 
-    /// Names waiting addresses, the oldest first: `at_least` in any case, and others until this
-    /// round has taken `limit`.
+    /// Names waiting addresses, the oldest first: the first `at_least` in any case, and further
+    /// ones until this round has taken `limit`.
     fn name_waiting(&mut self, at_least: usize, began: Duration, limit: Duration) {
         let mut waited: Vec<_> = std::mem::take(&mut self.waiting).into_iter().collect();
         waited.sort_unstable_by_key(|(_, first)| *first);
@@ -164,7 +172,7 @@ impl FunctionNames {
             return self.codes.number(code);
         }
         if thread_time().saturating_sub(began) >= limit {
-            if self.waiting.len() < WAITING {
+            if self.waiting.len() < MAX_WAITING {
                 self.waiting.insert(code, first);
             }
             return self.codes.number(code);
@@ -179,11 +187,11 @@ impl FunctionNames {
     }
 }
 
-/// The functions at each address, including several in succession.
+/// The functions at each address. An address can have several functions in succession.
 #[derive(Debug, Default)]
 pub(crate) struct CodeNames {
     pub(crate) places: HashMap<CodeKey, CodeLocation>,
-    /// The current number of code that replaced other code at the address of a program.
+    /// The current number of the code at an address, if it replaced other code of the same program.
     replaced: HashMap<CodeKey, u64>,
 }
 
@@ -195,28 +203,28 @@ impl CodeNames {
         let (tgid, address, _) = program;
         let image = self.number(program);
         let key = (tgid, address, image);
-        let Some(known) = self.places.get_mut(&key) else {
+        let Some(current) = self.places.get_mut(&key) else {
             self.places.insert(key, name());
             return image;
         };
-        if is_final(known) {
+        if is_final(current) {
             return image;
         }
         let now = name();
-        let same = (&now.function, &now.module) == (&known.function, &known.module);
-        if same || &*now.module == UNKNOWN {
-            // No change, or the process has ended.
+        let is_same = (&now.function, &now.module) == (&current.function, &current.module);
+        if is_same || &*now.module == UNKNOWN {
+            // The code did not change, or the process has ended.
             return image;
         }
-        if known.function.is_none() {
-            // The file can be read now, or its map of code has a name.
-            *known = now;
+        if current.function.is_none() {
+            // The file can be read now, or a perf map file has a name for the code.
+            *current = now;
             return image;
         }
-        let next = image + 1;
-        self.replaced.insert(program, next);
-        self.places.insert((tgid, address, next), now);
-        next
+        let new_image = image + 1;
+        self.replaced.insert(program, new_image);
+        self.places.insert((tgid, address, new_image), now);
+        new_image
     }
 
     /// The number of the current code of a program at an address.
@@ -247,8 +255,9 @@ const UNKNOWN: &str = "[unknown]";
 /// program.
 fn is_final(place: &CodeLocation) -> bool {
     let module = &*place.module;
-    let stays = !module.starts_with('[') || ["[kernel.kallsyms]", "[vdso]"].contains(&module);
-    stays && place.function.is_some()
+    let is_unchanging =
+        !module.starts_with('[') || ["[kernel.kallsyms]", "[vdso]"].contains(&module);
+    is_unchanging && place.function.is_some()
 }
 
 #[cfg(test)]
@@ -273,8 +282,8 @@ mod tests {
     #[test]
     fn addresses_beyond_a_rounds_time_are_named_in_the_next() {
         let mut names = FunctionNames::start(&Machine::this(), &[]);
-        names.processes = true;
-        names.round = Duration::ZERO;
+        names.sees_processes = true;
+        names.round_time = Duration::ZERO;
         let moment = || crate::sys::clock::nanos(crate::sys::clock::now());
         let sample = |address: u64| {
             let key = AddressKey {
@@ -309,7 +318,7 @@ mod tests {
             "{place:?}"
         );
         assert_eq!(names.waiting.len(), later.len());
-        names.round = ROUND * 100;
+        names.round_time = ROUND_TIME * 100;
         names.name(&[], moment());
         assert!(names.waiting.is_empty());
     }
@@ -320,9 +329,9 @@ mod tests {
         let [first, second] = [(7, 0x1000, 20), (7, 0x1000, 60)];
         assert_eq!(codes.name(first, || place(Some("pa"), "/bin/a")), 20);
         assert_eq!(codes.name(second, || place(Some("pb"), "/bin/b")), 60);
-        // Late samples of the old program.
-        let settled = || -> CodeLocation { unreachable!("it has its name") };
-        assert_eq!(codes.name(first, settled), 20);
+        // Late samples of the old program keep its name.
+        let no_lookup = || -> CodeLocation { unreachable!("it has its name") };
+        assert_eq!(codes.name(first, no_lookup), 20);
         assert_eq!(codes.places[&first].function.as_deref(), Some("pa"));
         assert_eq!(codes.places[&second].function.as_deref(), Some("pb"));
     }

@@ -1,5 +1,5 @@
 //! Sampled events: opens them on every CPU, and attaches the program to their overflows. There is
-//! no ring buffer and no wake-up: user space reads the rows that the program adds to.
+//! no ring buffer and no wake-up: the program adds samples to rows, which user space reads.
 
 mod error;
 mod function_names;
@@ -39,19 +39,20 @@ use crate::{
 pub struct SamplingConfig {
     /// The events; those that sample memory accesses come last.
     pub events: Vec<SampledEvent>,
-    /// Share of a CPU's time that the program may take: events are sampled less often if it takes
-    /// more. None: rates stay.
+    /// Share of a CPU's time that the program may take. Events are sampled less often if it takes
+    /// more. None if rates stay.
     pub budget: Option<f64>,
     /// Whether to record the sampled instructions too, with the names of functions.
     pub addresses: bool,
     /// Whether to record the sampled data pages too.
     pub pages: bool,
-    /// The minimum weight of a memory access that is recorded; 0: all are.
+    /// The minimum weight of a memory access that is recorded; 0 if all are recorded.
     pub least_weight: u64,
-    /// Slots of each CPU in each table of addresses, rounded down to a power of two; None: by the
-    /// events' rates and the number of CPUs.
+    /// Number of slots of each CPU in each table of addresses, rounded down to a power of two. None
+    /// for a number that follows from the events' rates and the number of CPUs.
     pub max_addresses: Option<u32>,
-    /// Rows that the map of owners can have; None: by the number of CPUs.
+    /// Maximum number of rows in the map of owners; None for a number that follows from the number
+    /// of CPUs.
     pub max_rows: Option<u32>,
 }
 
@@ -59,8 +60,9 @@ pub struct SamplingConfig {
 pub const DEFAULT_SAMPLE_BUDGET: f64 = 0.005;
 
 impl SamplingConfig {
-    /// Number of descriptors: for each event and CPU the event, its link and its leader if it has
-    /// one, and two for each CPU if functions are named.
+    /// Number of file descriptors that sampling on these CPUs takes. Each event takes one for
+    /// itself on a CPU, one for its link, and one for its leader if it has one. Naming functions
+    /// takes two on each CPU.
     pub(super) fn descriptors(&self, cpus: &[u32]) -> usize {
         let for_event = |event: &SampledEvent| {
             let counts_on = |cpu: &&u32| event.counter.scope.counts_on(**cpu);
@@ -89,47 +91,47 @@ impl SamplingConfig {
         Ok(())
     }
 
-    /// Bit n: samples of event n are memory accesses.
+    /// Bit n is set if samples of event n are memory accesses.
     pub(crate) fn accesses(&self) -> u64 {
         self.bits(|event| event.accesses.is_some())
     }
 
-    /// Bit n: event n counts nothing but what it samples.
+    /// Bit n is set if event n counts nothing but what it samples.
     pub(super) fn counted(&self) -> u64 {
         self.bits(SampledEvent::counts_as_it_samples)
     }
 
-    /// Bit n: event n is precise.
+    /// Bit n is set if event n is precise.
     pub(super) fn precise(&self) -> u64 {
         self.bits(|event| event.precise > 0)
     }
 
-    /// Bit n: samples of event n may have a weight and a data source.
+    /// Bit n is set if samples of event n may have a weight and a data source.
     pub(super) fn weighed(&self) -> u64 {
         self.bits(|event| event.counter.is_hardware())
     }
 
-    /// Bit n: samples of event n may have a data address, and data pages are recorded. Samples of
-    /// the kernel's clocks have none.
+    /// Bit n is set if data pages are recorded, and samples of event n may have a data address.
+    /// Samples of the kernel's clocks have none.
     pub(super) fn addressed(&self) -> u64 {
         self.bits(|event| self.pages && !event.is_clock())
     }
 
-    /// Bit n: `holds` is true for event n.
+    /// Bit n is set if `holds` is true for event n.
     fn bits(&self, holds: impl Fn(&SampledEvent) -> bool) -> u64 {
         let events = self.events.iter().enumerate();
         let bits = events.map(|(at, event)| u64::from(holds(event)) << at);
         bits.sum()
     }
 
-    /// Slots of each CPU in a table of addresses, given the number of possible CPUs: a power of
-    /// two, if possible twice the number of samples between two readings. Each sample may have a
-    /// new address.
+    /// Number of slots of each CPU in a table of addresses, given the number of possible CPUs. It
+    /// is a power of two, and at least twice the number of samples between two readings if the
+    /// limit of all slots allows it: each sample may have a new address.
     pub(super) fn slots(&self, possible: usize) -> u64 {
-        /// Most slots of all CPUs: 128 MiB.
-        const MOST: u64 = 1 << 21;
-        /// Least slots of a CPU: events with a fixed period may come in bursts.
-        const LEAST: u64 = 8192;
+        /// Maximum number of slots of all CPUs: 128 MiB.
+        const MAX_TOTAL: u64 = 1 << 21;
+        /// Minimum number of wanted slots of a CPU: samples with a fixed period may come in bursts.
+        const MIN_WANTED: u64 = 8192;
         let rates = self.events.iter().map(|event| match event.rate {
             Rate::Frequency(frequency) => frequency,
             Rate::Period(_) => DEFAULT_FREQUENCY,
@@ -139,15 +141,16 @@ impl SamplingConfig {
             .saturating_mul(UPKEEP.as_secs());
         let wanted = samples
             .saturating_mul(2)
-            .clamp(LEAST, MOST)
+            .clamp(MIN_WANTED, MAX_TOTAL)
             .next_power_of_two();
-        let room = (MOST / possible.max(1) as u64).max(1);
+        let room = (MAX_TOTAL / possible.max(1) as u64).max(1);
         let slots = self.max_addresses.map_or(wanted.min(room), u64::from);
         1 << slots.max(1).ilog2()
     }
 
-    /// Rows of the map, given the number of possible CPUs. Rows are freed every two seconds, so a
-    /// CPU has at most one row for each sample of the last four seconds.
+    /// Maximum number of rows in the map of owners, given the number of possible CPUs. Rows are
+    /// freed every two seconds, so a CPU has at most one row for each sample of the last four
+    /// seconds.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let by_cpus = u32::try_from(possible.saturating_mul(8192)).unwrap_or(u32::MAX);
         self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
@@ -157,17 +160,19 @@ impl SamplingConfig {
 /// Event sampling of one session: its open events and state.
 pub(crate) struct EventSampling {
     pub(crate) config: SamplingConfig,
-    /// Rows that the map can have. More freed rows of processes between two snapshots are summed.
+    /// Maximum number of rows in the map of owners. If more rows of processes are freed between two
+    /// snapshots, they are summed.
     pub(crate) max_rows: u32,
     pub(crate) open: Vec<OpenEvent>,
     pub(crate) budget: Option<Budget>,
     /// Factor by which every event is sampled less often than requested.
     pub(crate) coarser: u64,
-    /// CPUs on which the kernel refused to reopen events: they are retried.
+    /// CPUs on which the kernel refused events. Each reading retries them.
     refused: BTreeSet<u32>,
+    /// Generation of the rows to which the program adds now.
     pub(crate) generation: u64,
     pub(crate) totals: EventSampleTotals,
-    /// Names of functions, if addresses are recorded.
+    /// Names of functions; None if addresses are not recorded.
     pub(crate) names: Option<FunctionNames>,
 }
 
@@ -208,7 +213,7 @@ impl EventSampling {
         Ok(sampling)
     }
 
-    /// Starts sampling on a CPU. If an event is refused, none is opened.
+    /// Starts sampling on a CPU. If an event is refused, no event stays open on the CPU.
     pub(crate) fn open(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
         let opened = self.open_all(object, cpu);
         if opened.is_err() {
@@ -218,7 +223,8 @@ impl EventSampling {
     }
 
     fn open_all(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
-        // Also on CPUs on which no event counts: their processes have mappings too.
+        // Mappings are also watched on CPUs on which no event counts: processes create mappings
+        // there too.
         if let Some(names) = &mut self.names {
             names.follow(cpu);
         }
@@ -244,8 +250,8 @@ impl EventSampling {
     /// Ends the sampling of memory accesses. None if nothing else is sampled.
     pub(crate) fn without_accesses(mut self) -> Option<Self> {
         let events = &mut self.config.events;
-        let first = events.iter().position(|event| event.accesses.is_some());
-        let others = first.unwrap_or(events.len());
+        let first_access = events.iter().position(|event| event.accesses.is_some());
+        let others = first_access.unwrap_or(events.len());
         events.truncate(others);
         self.open.retain(|open| open.event < others);
         self.totals.retain_events(others);
@@ -257,9 +263,8 @@ impl EventSampling {
         self.open.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Closes the events of CPUs that went offline, even if they are online again: all for which
-    /// `keep` is false. These events are dead, as are the events that watch processes on these
-    /// CPUs.
+    /// Closes the events of all CPUs for which `keep` is false: they went offline, even if they are
+    /// online again. The events on these CPUs are dead, also those that watch processes.
     pub(crate) fn retain_cpus(&mut self, keep: impl Fn(u32) -> bool) {
         self.close(&keep);
         self.refused.retain(|cpu| keep(*cpu));
@@ -309,13 +314,13 @@ impl EventSampling {
         }
     }
 
-    /// Starts a new generation of rows. Returns the previous one, to which no program adds any
-    /// more.
+    /// Starts a new generation of rows. Returns the previous generation, to which no program adds
+    /// any more.
     pub(crate) fn next_generation(&mut self, object: &mut EbpfObject) -> Result<u64, SessionError> {
         let closed = self.generation;
         self.generation += 1;
         self.set_generation(object)?;
-        // Runs that started earlier may have read the previous generation. Programs run with
+        // Runs that began before may still add to the previous generation. Programs run with
         // interrupts off, so they finish within some microseconds.
         let begun: Vec<u64> = self.counts(object)?.map(|cpu| cpu.samples).collect();
         loop {
@@ -327,7 +332,7 @@ impl EventSampling {
         }
     }
 
-    /// Frees the slots of a generation, and of all before it, after their addresses were read.
+    /// Frees the slots of this and all earlier generations, after their addresses were read.
     pub(crate) fn release_addresses(
         &self,
         object: &mut EbpfObject,

@@ -16,14 +16,14 @@ pub(crate) struct OpenEvent {
     pub(crate) cpu: u32,
     /// Index into [`super::SamplingConfig::events`].
     pub(crate) event: usize,
-    // Before the event: the program is detached first.
+    // Declared before `fd`, so that the program is detached before the event is closed.
     _link: OwnedFd,
     fd: OwnedFd,
-    /// The leader of its group, if it needs one.
+    /// The event that leads its group, if it needs one.
     _leader: Option<OwnedFd>,
     /// The last reading.
     last: CounterReading,
-    /// Controls the period of an event whose frequency the kernel does not maintain.
+    /// The control of the period, if the kernel does not maintain the event's frequency.
     fixed_period: Option<FixedPeriod>,
 }
 
@@ -59,15 +59,15 @@ impl OpenEvent {
         self.last.count
     }
 
-    /// Adjusts the period to its frequency, by the last delta. Returns whether a new period has
-    /// started.
+    /// Adjusts the period to the event's frequency, by the last delta. Returns whether a new period
+    /// has started.
     pub(crate) fn adjust_period(&mut self, delta: CounterReading) -> bool {
         let Some(fixed_period) = &mut self.fixed_period else {
             return false;
         };
-        let period = fixed_period.adjust(delta.count, delta.running);
-        // If the CPU is offline the period does not matter.
-        period.is_some_and(|period| perf::set_period(self.fd.as_fd(), period).is_ok())
+        let new_period = fixed_period.adjust(delta.count, delta.running);
+        // If the CPU is offline, setting the period fails, which does not matter.
+        new_period.is_some_and(|period| perf::set_period(self.fd.as_fd(), period).is_ok())
     }
 }
 

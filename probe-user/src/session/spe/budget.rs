@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-/// Minimum time between two steps. A step is a factor of two.
+/// Minimum time between two steps of the period. A step is a factor of two.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Minimum time over which a cost is measured.
-const LONG_ENOUGH: Duration = Duration::from_secs(1);
+const MIN_MEASUREMENT: Duration = Duration::from_secs(1);
 
-/// The shortest period that a budget may lead to. Below it sampling disturbs the measured program,
-/// however little it costs (NMO).
+/// The shortest period that a budget may lead to. With shorter periods sampling disturbs the
+/// measured program, even if decoding costs little (NMO).
 pub const LOWEST: u64 = 4096;
 
 /// The longest period that a budget may lead to: 60 samples per second at a billion operations per
 /// second and CPU.
 const HIGHEST: u64 = 1 << 24;
 
-/// Share of the budget that the cost may reach after the period is halved.
-const AFTER_HALVING: f64 = 0.9;
+/// Share of the budget that the expected cost after halving the period may reach.
+const MAX_AFTER_HALVING: f64 = 0.9;
 
 /// Watches the cost and proposes periods.
 #[derive(Clone, Debug)]
@@ -29,13 +29,13 @@ pub(crate) struct Budget {
     lowest: u64,
     highest: u64,
     last_step: Option<Duration>,
-    /// Start of the measurement of the current cost.
+    /// Start of the measurement of the current cost: the last step or check.
     recent: Option<CostMark>,
     /// Start of the measurement of the cost over a minute.
     minute: Option<CostMark>,
 }
 
-/// The nanoseconds taken on each CPU from the start to the time `at`.
+/// The nanoseconds that sampling had taken on each CPU at the time `at`.
 #[derive(Clone, Debug)]
 struct CostMark {
     at: Duration,
@@ -85,8 +85,8 @@ impl Budget {
         }
     }
 
-    /// The change of `period` at `now`, if any, when sampling has taken `nanos` on each CPU since
-    /// its start.
+    /// The next period if `period` must change at `now`; None if it stays. `nanos` is the time that
+    /// sampling has taken on each CPU since its start.
     pub(crate) fn step(&mut self, now: Duration, nanos: &[u64], period: u64) -> Option<BudgetStep> {
         let mark = || CostMark {
             at: now,
@@ -98,7 +98,8 @@ impl Budget {
             return None;
         };
         let since = |then: Duration| now.saturating_sub(then);
-        if since(recent.at) < LONG_ENOUGH || self.last_step.is_some_and(|last| since(last) < MINUTE)
+        if since(recent.at) < MIN_MEASUREMENT
+            || self.last_step.is_some_and(|last| since(last) < MINUTE)
         {
             return None;
         }
@@ -116,7 +117,7 @@ impl Budget {
                 ),
             })
         } else if let Some(cost) = minute_cost
-            && cost * 2.0 < self.share * AFTER_HALVING
+            && cost * 2.0 < self.share * MAX_AFTER_HALVING
             && shorter >= self.lowest
         {
             let percent = cost * 100.0;
@@ -150,14 +151,14 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    /// `percent` of `over` seconds, in nanoseconds.
-    fn cost(percent: f64, over: u64) -> u64 {
+    /// `percent` of `seconds`, in nanoseconds.
+    fn cost(percent: f64, seconds: u64) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "a test's"
+            reason = "small positive numbers of a test"
         )]
-        let nanos = (percent * 1e7) as u64 * over;
+        let nanos = (percent * 1e7) as u64 * seconds;
         nanos
     }
 
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(budget.step(seconds(100), &[0], 32_768), None);
     }
 
-    /// With the intervals of `mem` and `stat`.
+    /// `mem` and `stat` read every two seconds.
     #[test]
     fn readings_every_two_seconds_halve_the_period_after_a_quiet_minute() {
         let mut budget = Budget::new(0.005, 256);

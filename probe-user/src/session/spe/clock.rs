@@ -8,19 +8,19 @@ use crate::{
     sys::clock::{at_one_moment, nanos, timer, timer_frequency},
 };
 
-/// Both clocks at one moment, and their measured ratio.
+/// The kernel's clock and the timer, read at one moment, and their measured ratio.
 pub(crate) struct TimerClock {
     kernel: KernelClock,
     pub(crate) current: SpeClock,
-    /// Ticks and nanoseconds of the reference calibration: over a longer time the ratio is more
-    /// exact.
-    first: (u64, u64),
+    /// Ticks and nanoseconds from which on the ratio is measured. It is more exact over a longer
+    /// time.
+    reference: (u64, u64),
     /// Which of the two slots in the programs' map holds `current`.
     pub(crate) slot: u32,
 }
 
 /// Nanoseconds after which the measured ratio is better than the timer's stated frequency.
-const LONG_ENOUGH: u64 = 1_000_000_000;
+const MIN_MEASURED_NANOS: u64 = 1_000_000_000;
 
 impl TimerClock {
     pub(crate) fn calibrate(kernel: KernelClock) -> Self {
@@ -33,29 +33,29 @@ impl TimerClock {
                 mult: (1_000_000_000 << SpeClock::SHIFT)
                     / timer_frequency().unwrap_or(1_000_000_000),
             },
-            first: (ticks, nanos),
+            reference: (ticks, nanos),
             slot: 0,
         }
     }
 
-    /// Reads both clocks again, for the other one of the two slots in the programs' map.
+    /// Reads both clocks again. The result is for the slot in the programs' map that is not in use.
     pub(crate) fn recalibrate(&mut self) {
         let (nanos, ticks) = read_clocks(self.kernel);
-        let (first_ticks, first_nanos) = self.first;
+        let (reference_ticks, reference_nanos) = self.reference;
         let (elapsed_ticks, elapsed_nanos) = (
-            ticks.saturating_sub(first_ticks),
-            nanos.saturating_sub(first_nanos),
+            ticks.saturating_sub(reference_ticks),
+            nanos.saturating_sub(reference_nanos),
         );
-        if elapsed_nanos > LONG_ENOUGH && elapsed_ticks > 0 {
+        if elapsed_nanos > MIN_MEASURED_NANOS && elapsed_ticks > 0 {
             let mult = (u128::from(elapsed_nanos) << SpeClock::SHIFT) / u128::from(elapsed_ticks);
             self.current.mult = u64::try_from(mult).unwrap_or(self.current.mult);
         }
         self.current.ticks = ticks;
         self.current.nanos = nanos;
         self.slot ^= 1;
-        // The kernel adjusts its clock, so the ratio covers only the last minutes.
-        if elapsed_nanos > 300 * LONG_ENOUGH {
-            self.first = (ticks, nanos);
+        // The kernel adjusts its clock, so the ratio must cover only the last minutes.
+        if elapsed_nanos > 300 * MIN_MEASURED_NANOS {
+            self.reference = (ticks, nanos);
         }
     }
 }
@@ -63,6 +63,7 @@ impl TimerClock {
 /// Nanoseconds of the kernel's clock and ticks of the timer.
 fn read_clocks(kernel: KernelClock) -> (u64, u64) {
     let nanos = || nanos(kernel.now());
-    // Other architectures have no SPE. On these the test PMU's timestamps are `CLOCK_MONOTONIC`.
+    // Only Arm has this timer. Elsewhere only a test PMU is sampled, with timestamps of
+    // `CLOCK_MONOTONIC`.
     at_one_moment(nanos, || timer().unwrap_or_else(nanos))
 }

@@ -21,7 +21,7 @@ pub enum SpeError {
         pmu: String,
         /// The CPU.
         cpu: u32,
-        /// What it means and what to do.
+        /// The meaning of the refusal, and what to do.
         reason: String,
     },
     /// The buffer was refused.
@@ -31,7 +31,7 @@ pub enum SpeError {
         kib: usize,
         /// The CPU.
         cpu: u32,
-        /// What it means and what to do.
+        /// The meaning of the refusal, and what to do.
         reason: String,
     },
     /// An event could not be started, stopped or changed.
@@ -59,7 +59,7 @@ pub enum SpeError {
 }
 
 /// The meaning of the kernel's refusal of an event.
-pub(super) fn refused(error: &io::Error) -> String {
+pub(super) fn event_refusal(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EBUSY) => {
             "SPE is in exclusive use by another program, such as `perf record -e arm_spe_0//` \
@@ -82,7 +82,7 @@ pub(super) fn refused(error: &io::Error) -> String {
 }
 
 /// The meaning of the kernel's refusal of a buffer.
-pub(super) fn no_buffer(error: &io::Error) -> String {
+pub(super) fn buffer_refusal(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM) => "that is more locked memory than kernel.perf_event_mlock_kb allows \
              without CAP_IPC_LOCK: grant the capability, or allow less time by --spe-irq-max"

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::{
-    error::{SpeError, no_buffer, refused},
+    error::{SpeError, buffer_refusal, event_refusal},
     sampler::SamplerCounters,
 };
 use crate::{
@@ -15,13 +15,15 @@ use crate::{
     },
 };
 
-/// Loads and stores, with jitter, so that no short loop falls into step with the period.
+/// Filters for loads and stores. The period has jitter, so that no short loop falls into step with
+/// it.
 pub const DEFAULT_FILTERS: &str = "load_filter=1,store_filter=1,jitter=1";
 
 /// The term that puts physical addresses into the records.
-const PHYSICAL: &str = "pa_enable";
+const PHYSICAL_TERM: &str = "pa_enable";
 
-/// Operations from one sample to the next (NMO: avoid below 2,000; 10,000 to 50,000 suggested).
+/// Default number of operations from one sample to the next. NMO suggests 10,000 to 50,000, and to
+/// avoid periods below 2,000.
 pub const DEFAULT_PERIOD: u64 = 32_768;
 
 /// The settings of each SPE PMU, with its CPUs. Machines with several kinds of core have several
@@ -59,8 +61,9 @@ impl SpeEvents {
         })
     }
 
-    /// The same settings with physical addresses in the records, or the reason why these are not
-    /// available. `filters` are those of [`Self::resolve`]; a `pa_enable` in them takes precedence.
+    /// These settings with physical addresses in the records, or the reason why physical addresses
+    /// are not available. `filters` are those of [`Self::resolve`]; a `pa_enable` in them takes
+    /// precedence.
     ///
     /// # Errors
     /// The errors of [`Self::resolve`].
@@ -69,27 +72,27 @@ impl SpeEvents {
         pmus: &Pmus,
         filters: &str,
     ) -> Result<Result<Self, String>, SpeError> {
-        let term = |term: &str| term.trim().split('=').next() == Some(PHYSICAL);
-        if filters.split(',').any(term) {
+        let is_physical = |term: &str| term.trim().split('=').next() == Some(PHYSICAL_TERM);
+        if filters.split(',').any(is_physical) {
             return Ok(Ok(self.clone()));
         }
         for pmu in spe::pmus(pmus)? {
-            if !pmu.formats.contains_key(PHYSICAL) {
-                return Ok(Err(format!("{} has no term {PHYSICAL}", pmu.name)));
+            if !pmu.formats.contains_key(PHYSICAL_TERM) {
+                return Ok(Err(format!("{} has no term {PHYSICAL_TERM}", pmu.name)));
             }
         }
         let comma = if filters.is_empty() { "" } else { "," };
-        let terms = format!("{filters}{comma}{PHYSICAL}=1");
+        let terms = format!("{filters}{comma}{PHYSICAL_TERM}=1");
         let physical = Self::resolve(pmus, &terms, self.period)?;
         for event in &physical.events {
             let attr = event.counter.attr();
-            let mut refused = event.cpus.iter().map(|cpu| {
+            let mut errnos = event.cpus.iter().map(|cpu| {
                 let opened = perf::open_sampling(&attr, event.exclude, cpu, self.period);
                 opened.err().and_then(|error| error.raw_os_error())
             });
-            // The answer of an offline CPU says nothing about permission.
-            let refused = refused.find(|errno| *errno != Some(libc::ENODEV));
-            if let Some(Some(libc::EACCES | libc::EPERM)) = refused {
+            // The error on an offline CPU says nothing about permission.
+            let first_online = errnos.find(|errno| *errno != Some(libc::ENODEV));
+            if let Some(Some(libc::EACCES | libc::EPERM)) = first_online {
                 return Ok(Err(format!(
                     "{} gives physical addresses to processes with CAP_PERFMON only, or where \
                      kernel.perf_event_paranoid is 1 at most",
@@ -119,7 +122,8 @@ pub(crate) struct SpeCpuEvent {
     /// The kernel's id of the event.
     pub(crate) id: u64,
     fd: OwnedFd,
-    // After the event, which is closed first: the kernel then hands over the rest of the buffer.
+    // Declared after `fd`, which is closed first: the kernel then hands over the rest of the
+    // buffer.
     buffer: AuxBuffer,
     /// The core's counts of its sampling.
     pub(crate) sampler: SamplerCounters,
@@ -137,8 +141,8 @@ pub(crate) enum DrainOutcome {
 }
 
 impl SpeCpuEvent {
-    /// Opens the event of a CPU without enabling it; None if the CPU has no SPE. The two sizes are
-    /// in bytes: its buffer, and the kernel's log of the buffer.
+    /// Opens the event of a CPU without enabling it; None if the CPU has no SPE. The sizes of its
+    /// buffer and of the kernel's log of the buffer are in bytes.
     pub(super) fn open(
         events: &SpeEvents,
         cpu: u32,
@@ -152,14 +156,14 @@ impl SpeCpuEvent {
             |error| SpeError::Open {
                 pmu: event.pmu.clone(),
                 cpu,
-                reason: refused(&error),
+                reason: event_refusal(&error),
             },
         )?;
         let buffer =
             AuxBuffer::new(fd.as_fd(), aux_size, log).map_err(|error| SpeError::Buffer {
                 kib: aux_size / 1024,
                 cpu,
-                reason: no_buffer(&error),
+                reason: buffer_refusal(&error),
             })?;
         let id = perf::id(fd.as_fd()).map_err(|source| SpeError::Control {
             what: "identify",
@@ -183,11 +187,11 @@ impl SpeCpuEvent {
     /// Stops sampling. The kernel hands over everything in the buffer.
     pub(crate) fn stop(&mut self) -> Result<DrainOutcome, SpeError> {
         perf::disable(self.fd.as_fd()).map_err(self.failed("stop"))?;
-        // An error means that the CPU went offline, and the event with it.
+        // If the event cannot be read, the CPU went offline.
         let enabled = perf::read(self.fd.as_fd()).map_or(self.enabled, |reading| reading.enabled);
-        let grown = enabled > self.enabled;
+        let was_enabled = enabled > self.enabled;
         self.enabled = enabled;
-        Ok(if grown {
+        Ok(if was_enabled {
             DrainOutcome::Drained
         } else {
             DrainOutcome::Dead
@@ -231,20 +235,24 @@ mod tests {
             ("format/load_filter", "config:33\n"),
         ];
         root.pmu("arm_spe_0", &files);
-        let with = |filters: &str| {
+        let with_physical = |filters: &str| {
             let pmus = Pmus::read(root.path()).unwrap();
             let plain = SpeEvents::resolve(&pmus, filters, 4096).unwrap();
             plain.with_physical(&pmus, filters).unwrap()
         };
         let config = |events: SpeEvents| events.events[0].counter.config;
-        let reason = with("load_filter=1").unwrap_err();
+        let reason = with_physical("load_filter=1").unwrap_err();
         assert_eq!(reason, "arm_spe_0 has no term pa_enable");
         root.pmu("arm_spe_0", &[("format/pa_enable", "config:1\n")]);
         // The user's term takes precedence.
-        assert_eq!(config(with("pa_enable=0").unwrap()), 1);
-        assert_eq!(config(with("load_filter,pa_enable").unwrap()), 1 << 33 | 3);
-        // No PMU has this number on the test machine: opening the session would report that.
-        assert_eq!(config(with("load_filter").unwrap()), 1 << 33 | 3);
-        assert_eq!(config(with("").unwrap()), 3);
+        assert_eq!(config(with_physical("pa_enable=0").unwrap()), 1);
+        assert_eq!(
+            config(with_physical("load_filter,pa_enable").unwrap()),
+            1 << 33 | 3
+        );
+        // The test machine has no PMU with this number, so opening events fails, but not for lack
+        // of permission.
+        assert_eq!(config(with_physical("load_filter").unwrap()), 1 << 33 | 3);
+        assert_eq!(config(with_physical("").unwrap()), 3);
     }
 }

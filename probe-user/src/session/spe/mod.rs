@@ -43,39 +43,40 @@ use crate::{
 /// size of buffers.
 const ASSUMED_NANOS_PER_RECORD: u64 = 127;
 
-/// Bytes of the kernel's log of a buffer: 32 for each chunk, enough for the chunks between two
-/// drains.
-const LOG: usize = 64 << 10;
+/// Bytes of the kernel's log of a buffer. A chunk takes 32; this is enough for the chunks between
+/// two drains.
+const LOG_SIZE: usize = 64 << 10;
 
 /// Configuration of SPE sampling.
 #[derive(Clone, Debug)]
 pub struct SpeConfig {
     /// The events, from [`SpeEvents::resolve`].
     pub events: SpeEvents,
-    /// Longest time with interrupts off for a chunk.
+    /// Longest time for which decoding a chunk may keep interrupts off.
     pub irq_max: Duration,
     /// Bytes of each CPU's buffer, twice a chunk; see [`aux_size`].
     pub aux_size: usize,
-    /// Share of a CPU's time that decoding may cost, to which the period is adapted; None: the
+    /// Share of a CPU's time that decoding may cost. The period is adapted to it; None if the
     /// period stays.
     pub budget: Option<f64>,
-    /// Pages in the table of pages; 0: no table.
+    /// Size of the table of pages, in pages; 0 for no table.
     pub pages: u32,
-    /// Rows in the table of cache lines, one for each line, owner and CPU; 0: no table.
+    /// Size of the table of cache lines, in rows: one for each line, owner and CPU; 0 for no table.
     pub lines: u32,
-    /// Rows that the map can have; None: by the number of CPUs.
+    /// Maximum number of rows in the map; None for a number that follows from the number of CPUs.
     pub max_rows: Option<u32>,
-    /// When the timeline of switches is recorded.
+    /// Whether the timeline of switches is recorded.
     pub timeline: Timeline,
 }
 
-/// When the timeline of switches is recorded. It finds the owners of records without a thread id.
+/// Whether the timeline of switches is recorded. It finds the owners of records without a thread
+/// id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timeline {
-    /// If this kernel is not built to put thread ids into records, or this is unknown.
+    /// Recorded, unless this kernel is known to put thread ids into records.
     #[default]
     Auto,
-    /// Always.
+    /// Always recorded.
     On,
 }
 
@@ -87,17 +88,17 @@ pub(crate) struct SpeSampling {
     sampler_events: SamplerEvents,
     pub(crate) period: u64,
     pub(crate) clock: TimerClock,
-    /// Data-source table of each CPU's core, if it is known.
+    /// Data-source table by CPU, for CPUs with a known kind of core.
     pub(crate) tables: Arc<BTreeMap<u32, SourceTable>>,
     pub(crate) budget: Option<Budget>,
     pub(crate) totals: SpeTotals,
-    /// Rows that the map can have.
+    /// Maximum number of rows in the map.
     pub(crate) max_rows: u32,
 }
 
 impl SpeConfig {
-    /// Number of descriptors: for each of these CPUs with SPE its event and its sampler events, and
-    /// one for the walk over the tasks.
+    /// Number of file descriptors that sampling on these CPUs takes. Each CPU with SPE takes one
+    /// for its event and one for each sampler event; the walk over the tasks takes one.
     pub(super) fn descriptors(&self, machine: &Machine, cpus: &[u32]) -> usize {
         let sampler = sampler_events(machine);
         let sampled = cpus.iter().filter(|cpu| self.events.covers(**cpu));
@@ -180,7 +181,7 @@ impl SpeSampling {
     pub(crate) fn open(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
         let log = match self.hook {
             SpeHook::Fentry => 0,
-            SpeHook::Kprobe => LOG.max(rustix::param::page_size()),
+            SpeHook::Kprobe => LOG_SIZE.max(rustix::param::page_size()),
         };
         let sizes = [self.config.aux_size, log];
         let Some(mut event) = SpeCpuEvent::open(&self.config.events, cpu, self.period, sizes)?
@@ -204,8 +205,8 @@ impl SpeSampling {
         self.events.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Closes the events of CPUs that went offline, even if they are online again: all for which
-    /// `keep` is false.
+    /// Closes the events of all CPUs for which `keep` is false: they went offline, even if they are
+    /// online again.
     pub(crate) fn retain_cpus(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.events.retain_mut(|event| {
@@ -217,7 +218,7 @@ impl SpeSampling {
         });
     }
 
-    /// Assigns a process to the followed command before the process starts.
+    /// Assigns a process to the followed command. Must be called before the process starts.
     pub(crate) fn follow(object: &EbpfObject, pid: u32) -> Result<(), SessionError> {
         let task = SpeTask::new(CgroupId::COMMAND, pid, 0);
         object.maps.spe_tasks.put(&u64::from(pid), &task)
@@ -240,7 +241,7 @@ fn set_clock(object: &mut EbpfObject, clock: &TimerClock) -> Result<(), SessionE
 /// Share of a CPU's time that decoding may cost, if the user sets neither it nor the period.
 pub const DEFAULT_BUDGET: f64 = 0.005;
 
-/// Longest time with interrupts off for a chunk, if the user does not set it.
+/// Longest time for which decoding a chunk may keep interrupts off, if the user does not set it.
 pub const DEFAULT_IRQ_MAX: Duration = Duration::from_micros(50);
 
 /// Longest time between two drains. Each drain also removes exited threads, compares the clocks,
@@ -248,7 +249,7 @@ pub const DEFAULT_IRQ_MAX: Duration = Duration::from_micros(50);
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
 impl SpeConfig {
-    /// Loads and stores, at a period that is adapted to the default budget.
+    /// Samples loads and stores, at a period that is adapted to the default budget.
     ///
     /// # Errors
     /// The errors of [`SpeEvents::resolve`].
@@ -277,14 +278,15 @@ impl SpeConfig {
     }
 }
 
-/// Bytes of the buffer for a time with interrupts off. Half of it is a chunk: as many pages, a
-/// power of two, as can be decoded in this time.
+/// Size of a CPU's buffer in bytes, if decoding a chunk may keep interrupts off for `irq_max`. A
+/// chunk is half of the buffer: as many pages as can be decoded in this time, rounded down to a
+/// power of two.
 #[must_use]
 pub fn aux_size(irq_max: Duration) -> usize {
     let page = rustix::param::page_size();
     let records = irq_max.as_nanos() / u128::from(ASSUMED_NANOS_PER_RECORD);
     let pages = usize::try_from(records * 64).unwrap_or(usize::MAX) / page;
-    // Rounded down to a power of two; a chunk has at least a page, and the buffer at most 2 MiB.
+    // A chunk has at least a page, and the buffer at most 2 MiB.
     let pages = pages.clamp(1, (1 << 20) / page);
     2 * page * (1 << pages.ilog2())
 }

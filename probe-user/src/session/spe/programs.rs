@@ -27,8 +27,8 @@ pub(super) fn attach_tasks(object: &mut EbpfObject) -> Result<(), SessionError> 
     walk::run(object, walk).map(drop)
 }
 
-/// Prepares a CPU for sampling. A CPU that went offline is no error here: opening its event will
-/// fail.
+/// Preallocates the rows of a CPU's first chunk, and records the first entry of its timeline. Does
+/// nothing if the CPU went offline: opening its event fails then.
 pub(super) fn preallocate_rows(object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
     let ran = object.programs.run(SPE_PREALLOCATE_ROWS, Some(cpu), &[]);
     ran.map(drop)
@@ -36,15 +36,15 @@ pub(super) fn preallocate_rows(object: &mut EbpfObject, cpu: u32) -> Result<(), 
 
 /// Attaches the program that decodes chunks.
 pub(super) fn attach_chunks(object: &mut EbpfObject) -> Result<SpeHook, SessionError> {
-    let Err(fentry) = object.programs.attach_fentry(SPE_CHUNK) else {
+    let Err(fentry_error) = object.programs.attach_fentry(SPE_CHUNK) else {
         return Ok(SpeHook::Fentry);
     };
-    let Err(kprobe) = object.programs.attach_kprobe(SPE_CHUNK_KPROBE) else {
+    let Err(kprobe_error) = object.programs.attach_kprobe(SPE_CHUNK_KPROBE) else {
         return Ok(SpeHook::Kprobe);
     };
     let error = SpeError::Hook {
-        fentry: fentry.reason(),
-        kprobe: kprobe.reason(),
+        fentry: fentry_error.reason(),
+        kprobe: kprobe_error.reason(),
     };
     Err(error.into())
 }

@@ -1,4 +1,4 @@
-//! The core PMU's own counts of SPE's sampling, if it has these events: operations that could be
+//! The core PMU's own counts of SPE's sampling, if it has events for them: operations that could be
 //! sampled, and samples taken, kept, and dropped because another sample was still in flight.
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,22 +11,22 @@ use crate::{
 
 /// Architected core PMU events (`SAMPLE_POP` 0x4000 to `SAMPLE_COLLISION` 0x4003), by the names of
 /// their files. They count only while SPE runs on the CPU.
-const EVENTS: [&str; 4] = [
+const SAMPLER_EVENTS: [&str; 4] = [
     "sample_pop",
     "sample_feed",
     "sample_filtrate",
     "sample_collision",
 ];
 
-/// The events that this machine's core PMUs have.
+/// The sampler events of this machine's core PMUs: name, counter, and the CPUs that have it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SamplerEvents(Vec<(&'static str, Counter, Option<CpuList>)>);
 
 impl SamplerEvents {
     pub(super) fn find(pmus: &Pmus) -> Self {
-        let mut found = Vec::new();
+        let mut events = Vec::new();
         for pmu in pmus.cores() {
-            for name in EVENTS {
+            for name in SAMPLER_EVENTS {
                 if pmu.event(name).is_none() {
                     continue;
                 }
@@ -35,12 +35,12 @@ impl SamplerEvents {
                 };
                 for event in groups.into_iter().flat_map(|group| group.events) {
                     if let Source::Counter(counter) = event.source {
-                        found.push((name, counter, pmu.cpus.clone()));
+                        events.push((name, counter, pmu.cpus.clone()));
                     }
                 }
             }
         }
-        Self(found)
+        Self(events)
     }
 
     /// The events of one CPU.
@@ -53,7 +53,7 @@ impl SamplerEvents {
     }
 }
 
-/// The open events of one CPU.
+/// The open sampler events of one CPU.
 #[derive(Default)]
 pub(crate) struct SamplerCounters(Vec<(&'static str, OwnedFd)>);
 
@@ -73,7 +73,7 @@ impl SamplerCounters {
         Self(open)
     }
 
-    /// Counts since the event was opened.
+    /// Counts since the events were opened. Leaves out events that cannot be read or never ran.
     pub(crate) fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().filter_map(|(name, event)| {
             let reading = perf::read(event.as_fd()).ok()?;

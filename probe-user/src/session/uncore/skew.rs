@@ -10,35 +10,44 @@ use crate::{
     snapshot::UncoreReading,
 };
 
-/// Counts by event, socket and instance.
+/// Counts at one moment, by event, socket and instance.
 pub(crate) type Peek = HashMap<(usize, u32, u16), u64>;
 
 impl Uncore {
-    /// Reads the counters whose counts are divided among owners.
+    /// Reads the counters whose counts are apportioned to owners.
     pub(crate) fn peek(&self) -> Peek {
         let mut peek = Peek::new();
         for group in &self.groups {
             for ((socket, instance), unit) in &group.units {
-                if !group.events.clone().any(|at| self.divided.contains(&at)) {
+                if !group
+                    .events
+                    .clone()
+                    .any(|at| self.apportioned.contains(&at))
+                {
                     continue;
                 }
                 let counters = group
                     .events
                     .clone()
                     .zip(unit.read_now().into_iter().flatten());
-                let divided = counters.filter(|(at, _)| self.divided.contains(at));
-                peek.extend(divided.map(|(at, reading)| ((at, *socket, *instance), reading.count)));
+                let apportioned = counters.filter(|(at, _)| self.apportioned.contains(at));
+                let counts =
+                    apportioned.map(|(at, reading)| ((at, *socket, *instance), reading.count));
+                peek.extend(counts);
             }
         }
         peek
     }
 
-    /// Sets the skew of each reading: how far its counter moved from the peek `before` the first
-    /// CPU was flushed to the reading, or from the reading to the peek `after` the last row was
-    /// read, whichever is more.
+    /// Sets the skew of each reading: the larger one of two increases of its counter. One is from
+    /// the peek `before` the first flush of a CPU to the reading, the other one from the reading to
+    /// the peek `after` the last row was read.
     pub(crate) fn bound_skew(&self, readings: &mut [UncoreReading], before: &Peek, after: &Peek) {
         for reading in readings {
-            let Some(count) = reading.count.filter(|_| self.divided.contains(&reading.at)) else {
+            let Some(count) = reading
+                .count
+                .filter(|_| self.apportioned.contains(&reading.at))
+            else {
                 continue;
             };
             let key = (reading.at, reading.socket, reading.instance);
@@ -54,9 +63,9 @@ impl Uncore {
     }
 }
 
-/// The events whose counts are divided among owners by counts of CPUs: the moment of their reading
-/// matters.
-pub(super) fn divided(plan: &Plan) -> BTreeSet<usize> {
+/// The events whose counts are apportioned to owners by counts of CPUs. Only for these the moment
+/// of the reading matters.
+pub(super) fn apportioned(plan: &Plan) -> BTreeSet<usize> {
     let by_cpus = |apportion: Apportion| apportion != Apportion::None && !apportion.is_of_device();
     let metrics = plan.metrics.list.iter();
     let sources = metrics

@@ -66,7 +66,7 @@ fn read(uncore: &mut Uncore, plan: &Plan) -> Vec<Option<u64>> {
 }
 
 /// Whether every count has grown.
-fn grown(before: &[Option<u64>], now: &[Option<u64>]) -> bool {
+fn have_grown(before: &[Option<u64>], now: &[Option<u64>]) -> bool {
     before.len() == now.len() && before.iter().zip(now).all(|(before, now)| before < now)
 }
 
@@ -78,7 +78,7 @@ fn only_events_in_braces_share_a_group() {
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
     assert!(before.iter().all(|count| *count > Some(0)), "{before:?}");
-    assert!(grown(&before, &read(&mut uncore, &plan)));
+    assert!(have_grown(&before, &read(&mut uncore, &plan)));
     // Events that are read one after the other have different enabled times.
     let times = |reading: &UncoreReading| (reading.enabled, reading.running);
     let readings = uncore.read(&plan);
@@ -92,7 +92,7 @@ fn counts_continue_when_the_cpumask_moves() {
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
-    // The socket of the new CPU does not matter: the hardware is the same.
+    // The new CPU is on another socket. The counter stays on its socket: the hardware is the same.
     machine.root.write(
         "devices/system/cpu/cpu1/topology/physical_package_id",
         "1\n",
@@ -100,8 +100,8 @@ fn counts_continue_when_the_cpumask_moves() {
     machine.cpumask("nvidia_scf_pmu_0", "1\n");
     uncore.rescan = true;
     let after = read(&mut uncore, &plan);
-    assert!(grown(&before, &after), "{before:?} {after:?}");
-    assert!(grown(&after, &read(&mut uncore, &plan)));
+    assert!(have_grown(&before, &after), "{before:?} {after:?}");
+    assert!(have_grown(&after, &read(&mut uncore, &plan)));
     let cpus = |uncore: &Uncore| -> Vec<u32> {
         let units = uncore.groups.iter().flat_map(|group| group.units.values());
         units.map(|unit| unit.cpu).collect()
@@ -149,24 +149,27 @@ fn counts_continue_when_a_pmu_comes_back() {
     let back = read(&mut uncore, &plan);
     assert!(before[..2] <= back[..2], "{before:?} {back:?}");
     let after = read(&mut uncore, &plan);
-    assert!(grown(&back, &after), "{back:?} {after:?}");
+    assert!(have_grown(&back, &after), "{back:?} {after:?}");
 }
 
 #[test]
-fn a_stalled_event_is_detected_without_a_hotplug_message() {
+fn a_stalled_event_is_reopened_without_a_hotplug_message() {
     let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
-    // As if the CPU had gone offline and come back: the event is dead, its descriptor is not.
+    // A CPU that went offline and came back leaves a dead event with a readable descriptor.
     for unit in uncore.groups[1].units.values_mut() {
         perf::disable(unit.counters[0].event.as_ref().unwrap().as_fd()).unwrap();
         unit.read().unwrap();
     }
-    let still = read(&mut uncore, &plan);
-    assert!(uncore.rescan, "{before:?} {still:?}");
+    let stalled = read(&mut uncore, &plan);
+    assert!(uncore.rescan, "{before:?} {stalled:?}");
     let after = read(&mut uncore, &plan);
-    assert!(!uncore.rescan && still[2] < after[2], "{still:?} {after:?}");
+    assert!(
+        !uncore.rescan && stalled[2] < after[2],
+        "{stalled:?} {after:?}"
+    );
 }
 
 #[test]
@@ -174,20 +177,20 @@ fn each_cpu_of_a_cpumask_is_an_instance_on_its_socket() {
     let machine = UncoreFixture::new();
     machine.cpumask("uncore_imc_0", "0-1\n");
     let (plan, uncore) = machine.open();
-    let places = |uncore: &mut Uncore| -> Vec<(usize, u32, u16)> {
+    let instances = |uncore: &mut Uncore| -> Vec<(usize, u32, u16)> {
         let readings = uncore.read(&plan);
         readings
             .iter()
             .map(|reading| (reading.at, reading.socket, reading.instance))
             .collect()
     };
-    assert_eq!(places(&mut uncore.unwrap())[2..], [(2, 0, 0), (2, 0, 1)]);
+    assert_eq!(instances(&mut uncore.unwrap())[2..], [(2, 0, 0), (2, 0, 1)]);
     machine.root.write(
         "devices/system/cpu/cpu1/topology/physical_package_id",
         "1\n",
     );
     let (_, uncore) = machine.open();
-    assert_eq!(places(&mut uncore.unwrap())[2..], [(2, 0, 0), (2, 1, 0)]);
+    assert_eq!(instances(&mut uncore.unwrap())[2..], [(2, 0, 0), (2, 1, 0)]);
 }
 
 #[test]
@@ -215,29 +218,29 @@ fn a_cpumask_with_an_offline_cpu_is_refused_with_advice() {
     );
 }
 
-/// The skew is how far a counter moved around its reading; counters that are not divided have none.
+/// Counters whose counts are not apportioned have no skew.
 #[test]
-fn the_skew_is_how_far_a_counter_moved_around_its_reading() {
+fn the_skew_is_the_larger_increase_before_or_after_the_reading() {
     let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
-    uncore.divided = [0].into();
-    let nap = || sleep(Duration::from_millis(3));
+    uncore.apportioned = [0].into();
+    let pause = || sleep(Duration::from_millis(3));
     let before = uncore.peek();
     assert_eq!(before.len(), 1);
-    nap();
+    pause();
     let mut readings = uncore.read(&plan);
-    nap();
-    nap();
+    pause();
+    pause();
     let after = uncore.peek();
     uncore.bound_skew(&mut readings, &before, &after);
     let count = readings[0].count.unwrap();
     let (first, last) = (before[&(0, 0, 0)], after[&(0, 0, 0)]);
-    // The larger of both sides; the clock counts nanoseconds.
+    // The clock counts nanoseconds, and ran for two pauses after the reading.
     assert_eq!(readings[0].skew, (count - first).max(last - count));
     assert!(readings[0].skew >= 6_000_000, "{readings:?}");
     assert!(readings[1..].iter().all(|reading| reading.skew == 0));
-    // Reopened in between: the whole count may lie outside.
+    // A counter that was reopened in between has an unknown skew, at most its count.
     uncore.bound_skew(&mut readings, &skew::Peek::new(), &after);
     assert_eq!(Some(readings[0].skew), readings[0].count);
 }

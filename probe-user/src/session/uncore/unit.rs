@@ -21,7 +21,7 @@ pub(super) struct UncoreUnit {
 /// One event of a unit.
 pub(super) struct UncoreCounter {
     pub(super) event: Option<OwnedFd>,
-    /// Total of the closed events before this one.
+    /// Total of the earlier events of this counter, which were closed.
     pub(super) base: CounterReading,
     /// Total at the last reading, including `base`.
     pub(super) last: CounterReading,
@@ -42,13 +42,14 @@ impl UncoreUnit {
         self.counters.first().map_or(0, |first| first.last.enabled)
     }
 
-    /// Whether its counters still count: the enabled time of a working event always grows.
+    /// Whether the counters still count, by a reading: the enabled time of a working event always
+    /// grows.
     pub(super) fn is_counting(&mut self) -> bool {
         let before = self.enabled();
         self.read().is_ok() && self.enabled() > before
     }
 
-    /// Reads for the last time and closes the events.
+    /// Reads the events a last time and closes them.
     pub(super) fn close(&mut self) {
         // Events that cannot be read any more keep their last reading.
         let _ = self.read();
@@ -57,7 +58,7 @@ impl UncoreUnit {
         }
     }
 
-    /// Reads the totals since the session began into the counters.
+    /// Reads the totals since the session began, and stores them in the counters.
     pub(super) fn read(&mut self) -> io::Result<()> {
         let readings = self.read_now()?;
         for (counter, reading) in self.counters.iter_mut().zip(readings) {

@@ -12,7 +12,7 @@ fn estimate(rows: &[CpuRow]) -> Vec<GroupCounts> {
     all
 }
 
-/// A row of a core of kind `kind` that counts `rates` per ns.
+/// A row on a core of kind `kind`, whose first two counters count `rates` per ns of `running`.
 fn row(kind: usize, rates: [u64; 2], enabled: u64, running: u64) -> CpuRow {
     let mut row = UsageRow {
         enabled,
@@ -49,7 +49,7 @@ fn near(value: f64, expected: f64) {
 
 #[test]
 fn a_group_that_always_ran_is_exact() {
-    // Even if it ran for only some ns.
+    // Also a row that ran for only 9 ns.
     let counted = sum(&[row(0, [3, 1], 7 * MS, 7 * MS), row(0, [5, 2], 9, 9)]);
     assert_eq!(counted.estimate(0), Some(21e6 + 45.0));
     assert_eq!((error(&counted, 0), counted.running_ratio()), (0.0, 1.0));
@@ -70,7 +70,7 @@ fn a_row_is_scaled_by_its_own_times() {
 
 #[test]
 fn a_row_that_hardly_ran_takes_the_rate_of_its_kind_of_core() {
-    // Running for less than 1 ms; for less than a tenth.
+    // One row ran for less than 1 ms, one for less than a tenth of its time.
     for (running, enabled) in [(MS - 1, 4 * MS), (2 * MS, 21 * MS)] {
         let rows = [
             row(0, [2, 1], 30 * MS, 30 * MS),
@@ -85,7 +85,7 @@ fn a_row_that_hardly_ran_takes_the_rate_of_its_kind_of_core() {
             counted.estimate(0).unwrap(),
             rate * float(enabled - running),
         );
-        // A row that never ran takes the rate of the other row.
+        // A row that never ran takes the rate of the row that did.
         let rows = [row(0, [0, 0], enabled, 0), row(0, [2, 1], 30 * MS, 30 * MS)];
         near(
             estimate(&rows)[0].estimate(0).unwrap(),
@@ -94,10 +94,10 @@ fn a_row_that_hardly_ran_takes_the_rate_of_its_kind_of_core() {
     }
 }
 
-/// 1 ms is enough, whatever part of the time it is.
+/// 1 ms of running time is enough, even if it is a small part of the enabled time.
 #[test]
 fn a_millisecond_gives_the_rate_of_a_kind_of_core() {
-    let counted = |live| sum(&[row(0, [2, 1], 20 * MS, live)]);
+    let counted = |running| sum(&[row(0, [2, 1], 20 * MS, running)]);
     near(counted(MS).estimate(0).unwrap(), 40e6);
     assert_eq!(counted(MS - 1).estimate(0), None);
 }
@@ -146,33 +146,34 @@ fn the_unknown_time_of_one_owner_is_in_the_error_of_the_sum() {
 
 #[test]
 fn more_rows_give_a_smaller_error() {
-    let borrowed = |rows: usize, rates: [u64; 2]| {
-        let live = (0..rows).map(|at| row(0, [rates[at % 2], 1], 10 * MS, 10 * MS));
-        let mut rows: Vec<CpuRow> = live.collect();
+    // Of a row that never ran, with the rate of `rows` others.
+    let relative_error = |rows: usize, rates: [u64; 2]| {
+        let running = (0..rows).map(|at| row(0, [rates[at % 2], 1], 10 * MS, 10 * MS));
+        let mut rows: Vec<CpuRow> = running.collect();
         rows.push(row(0, [0, 0], 10 * MS, 0));
         let counted = estimate(&rows).pop().unwrap();
         error(&counted, 0) / counted.estimate(0).unwrap()
     };
-    // A relative error of 1 for one row; less by the root of n for n equal ones.
-    near(borrowed(1, [5, 5]), 1.0);
-    near(borrowed(4, [5, 5]), 0.5);
-    near(borrowed(16, [5, 5]), 0.25);
-    // Plus their spread, which does not vanish: here a fifth, also for the mean of 16.
+    // 1 for one row; divided by the root of n for n equal rows.
+    near(relative_error(1, [5, 5]), 1.0);
+    near(relative_error(4, [5, 5]), 0.5);
+    near(relative_error(16, [5, 5]), 0.25);
+    // The spread of the rows' rates adds to it: here a fifth, however many rows there are.
     near(
-        borrowed(16, [4, 6]),
+        relative_error(16, [4, 6]),
         (0.0625_f64 + 0.04 * 17.0 / 16.0).sqrt(),
     );
 }
 
 fn rows() -> impl Strategy<Value = Vec<CpuRow>> {
     let row = (0_usize..2, [0_u64..1000, 0..1000], 0..300 * MS, 0.0..=1.0).prop_map(
-        |(kind, [a, b], enabled, live)| {
+        |(kind, [a, b], enabled, running_ratio)| {
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
-                reason = "a part of it"
+                reason = "a part of `enabled`"
             )]
-            let running = (float(enabled) * live) as u64;
+            let running = (float(enabled) * running_ratio) as u64;
             // The second counter counts a part of the first.
             row(kind, [a.max(b), b], enabled, running)
         },
@@ -200,7 +201,7 @@ proptest! {
     fn a_sum_is_the_sum_of_its_parts(all in rows()) {
         let sum = sum(&all);
         let parts = estimate(&all);
-        let known: f64 = parts.iter().map(|part| part.known(0)).sum();
+        let known: f64 = parts.iter().map(|part| part.known_count(0)).sum();
         if let (Some(whole), Some(part)) = (sum.estimate(0), sum.estimate(1)) {
             prop_assert!((known - whole).abs() <= 1e-9 * whole);
             prop_assert!(whole >= float(sum.counts[0]));
@@ -221,9 +222,9 @@ proptest! {
         prop_assert!(sum.covariance(0, 1) == sum.covariance(1, 0));
     }
 
-    /// A row's own ratio does not depend on its running time.
+    /// The ratio of two counts of one row does not depend on its running time.
     #[test]
-    fn the_ratio_of_one_row_has_no_error(
+    fn the_ratio_of_two_counts_of_one_row_has_no_error(
         rates in [1_u64..1000, 1..1000],
         enabled in 2 * MS..300 * MS,
         part in 2_u64..9,
@@ -231,8 +232,8 @@ proptest! {
         let sum = sum(&[row(0, rates, enabled, (enabled / part).max(MS))]);
         let [a, b] = [0, 1].map(|at| error(&sum, at) / sum.estimate(at).unwrap());
         prop_assert!((a - b).abs() < 1e-9, "{a} {b}");
-        let both = sum.covariance(0, 1) / sum.estimate(0).unwrap() / sum.estimate(1).unwrap();
-        prop_assert!((both - a * b).abs() < 1e-9);
+        let correlated = sum.covariance(0, 1) / sum.estimate(0).unwrap() / sum.estimate(1).unwrap();
+        prop_assert!((correlated - a * b).abs() < 1e-9);
     }
 }
 
@@ -240,7 +241,7 @@ proptest! {
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Between 0 and 1 (`SplitMix64`).
+    /// Uniform between 0 and 1 (`SplitMix64`).
     pub(crate) fn even(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -255,23 +256,24 @@ impl Random {
         length * (std::f64::consts::TAU * self.even()).cos()
     }
 
-    /// A rate of mean 1,000, log-normal, with this standard deviation as a part of it.
+    /// Log-normal with mean 1,000; `spread` is the standard deviation relative to the mean.
     pub(crate) fn rate(&mut self, spread: f64) -> f64 {
         let sigma = (1.0 + spread * spread).ln();
         1000.0 * (sigma.sqrt() * self.normal() - sigma / 2.0).exp()
     }
 }
 
-/// How often the value lies within 1.96 stated errors of the truth, for an owner with `live`
-/// running rows and `out` rotated-out ones, at rates that differ between CPUs by `spread`.
-fn coverage(live: usize, out: usize, spread: f64) -> f64 {
+/// How often the estimate lies within 1.96 stated errors of the true count, for an owner with
+/// `measured` rows that always ran and `missing` rows that never ran. Rates differ between CPUs by
+/// `spread`.
+fn coverage(measured: usize, missing: usize, spread: f64) -> f64 {
     const RUNS: u16 = 1000;
     let mut random = Random(1);
     let mut covered = 0_u16;
     for _ in 0..RUNS {
         let mut expected = 0.0;
         let mut rows = Vec::new();
-        for at in 0..live + out {
+        for at in 0..measured + missing {
             let rate = random.rate(spread);
             let enabled = 10.0 + 90.0 * random.even();
             expected += rate * enabled;
@@ -281,7 +283,7 @@ fn coverage(live: usize, out: usize, spread: f64) -> f64 {
                 reason = "whole numbers of a test"
             )]
             let [rate, enabled] = [rate, enabled].map(|it| (it * 1000.0) as u64);
-            let running = if at < live { enabled } else { 0 };
+            let running = if at < measured { enabled } else { 0 };
             rows.push(row(0, [rate, 0], enabled * 1000, running * 1000));
         }
         let sum = sum(&rows);
@@ -296,12 +298,12 @@ fn coverage(live: usize, out: usize, spread: f64) -> f64 {
 /// The figures of docs/how-it-works/accuracy.md.
 #[test]
 fn the_true_count_lies_within_the_stated_error() {
-    println!("| rows live | rows not live | spread 0.1 | 0.3 | 0.5 | 1 |");
-    for live in [1, 2, 4, 16] {
-        for out in [1, 4] {
-            let covered = [0.1, 0.3, 0.5, 1.0].map(|spread| coverage(live, out, spread));
+    println!("| rows running | rows not running | spread 0.1 | 0.3 | 0.5 | 1 |");
+    for measured in [1, 2, 4, 16] {
+        for missing in [1, 4] {
+            let covered = [0.1, 0.3, 0.5, 1.0].map(|spread| coverage(measured, missing, spread));
             let percent = covered.map(|covered| format!("{:.1} %", covered * 100.0));
-            println!("| {live} | {out} | {} |", percent.join(" | "));
+            println!("| {measured} | {missing} | {} |", percent.join(" | "));
             assert!(
                 covered[..3].iter().all(|covered| *covered > 0.93),
                 "{covered:?}"

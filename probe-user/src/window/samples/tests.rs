@@ -98,45 +98,45 @@ fn gained(snapshots: &[Snapshot]) -> SampleCounts {
 
 proptest! {
     /// Rows grow, are freed and are created again with smaller or larger counts, also more than
-    /// once between two snapshots: the windows add up to everything that was sampled.
+    /// once between two snapshots. The windows add up to everything that was sampled.
     #[test]
-    fn rows_created_again_are_known_by_their_generation(
+    fn rows_created_again_count_as_a_whole(
         steps in prop::collection::vec((1..1000_u32, any::<bool>(), any::<bool>()), 1..30),
         key in prop_oneof![Just(KEY), Just(event_key(7, 0, 0))],
     ) {
-        let (mut now, mut made, mut all) = (0, 1, 0);
-        let mut freed_before = Vec::new();
+        let (mut now, mut made, mut sampled) = (0, 1, 0);
+        let mut freed_rows = Vec::new();
         let mut snapshots = vec![snapshot(HashMap::new(), Vec::new())];
         for (delta, freed, shown) in steps {
             now += delta;
-            all += delta;
+            sampled += delta;
             if shown {
                 let rows = HashMap::from([(key, counts(now, made))]);
-                snapshots.push(snapshot(rows, std::mem::take(&mut freed_before)));
+                snapshots.push(snapshot(rows, std::mem::take(&mut freed_rows)));
             }
             if freed {
-                // The snapshot that frees a row is the last that has it.
+                // A snapshot has the row among `rows` if it frees the row itself.
                 if !shown {
-                    freed_before.push((key, counts(now, made)));
+                    freed_rows.push((key, counts(now, made)));
                 }
                 (now, made) = (0, made + 1);
             }
         }
         let rows = [(key, counts(now, made))].into_iter().filter(|_| now > 0);
-        snapshots.push(snapshot(rows.collect(), freed_before));
-        prop_assert_eq!(gained(&snapshots), counts(all, 0));
+        snapshots.push(snapshot(rows.collect(), freed_rows));
+        prop_assert_eq!(gained(&snapshots), counts(sampled, 0));
     }
 
     /// A row that went back has a delta of 0, not its whole history.
     #[test]
-    fn a_row_that_went_back_was_not_created_again(before in 1..1000_u32, now in 0..1000_u32) {
-        let at = |samples| snapshot(HashMap::from([(KEY, counts(samples, 1))]), Vec::new());
+    fn a_row_that_went_back_has_no_delta(before in 1..1000_u32, now in 0..1000_u32) {
+        let reading = |samples| snapshot(HashMap::from([(KEY, counts(samples, 1))]), Vec::new());
         let delta = counts(now.saturating_sub(before), 0);
-        prop_assert_eq!(gained(&[at(before), at(now)]), delta);
+        prop_assert_eq!(gained(&[reading(before), reading(now)]), delta);
     }
 }
 
-/// Readings of samples of an event: cgroup, samples and generation.
+/// A snapshot with samples of an event: each row's cgroup, samples and generation.
 fn event_rows(rows: &[(u64, u64, u64)]) -> Snapshot {
     let row = |&(cgroup, samples, made): &(u64, u64, u64)| {
         let row = SampleCounts {
@@ -164,23 +164,23 @@ fn event_key(cgroup: u64, event: u8, source: u8) -> SampledKey {
 }
 
 #[test]
-fn deltas_are_what_was_added_and_new_rows_count_as_a_whole() {
+fn deltas_are_increases_and_new_rows_count_as_a_whole() {
     let before = event_rows(&[(7, 100, 1), (8, 50, 1)]);
     let now = event_rows(&[(7, 130, 1), (8, 60, 5), (9, 4, 6)]);
     let window = SampleWindow::between(&before, &now).unwrap();
     let kind = SampleKind::event(0, None);
-    let found: Vec<u64> = window.usage.values().map(|it| it[&kind].samples).collect();
-    assert_eq!(found, [30, 60, 4]);
+    let samples: Vec<u64> = window.usage.values().map(|it| it[&kind].samples).collect();
+    assert_eq!(samples, [30, 60, 4]);
     let total = &window.total.delta[&kind];
     assert_eq!((total.samples, total.operations), (94, 940.0));
 }
 
-/// `PERF_MEM_OP_LOAD` with L2 hit, `PERF_MEM_OP_STORE`.
+/// perf's data source of a load that hit L2, and of a store.
 const L2: u64 = 0x02 | 0x22 << 5;
 const STORE: u64 = 0x04;
 
 #[test]
-fn accesses_of_events_have_class_and_level_and_others_have_none() {
+fn access_events_have_class_and_level_and_other_events_have_none() {
     let source = |word| DataSource::from_word(word).0;
     // Loads of two kinds of core, stores, cycles, and samples that did not fit into the map.
     let rows = [
@@ -230,12 +230,12 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
         addresses: [page(7, true), page(8, true), page(7, false)].into(),
         ..SampleReading::default()
     });
-    let found = SampleWindow::between(&before, &now).unwrap();
+    let window = SampleWindow::between(&before, &now).unwrap();
     let owner = Owner {
         cgroup: CgroupId(7),
         tgid: 0,
     };
-    let samples: Vec<_> = found.usage[&owner]
+    let samples: Vec<_> = window.usage[&owner]
         .iter()
         .map(|(kind, counts)| (*kind, counts.samples))
         .collect();
@@ -250,28 +250,27 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
     let expected =
         expected.map(|(event, access, samples)| (SampleKind::event(event, access), samples));
     assert_eq!(samples, expected);
-    assert_eq!(found.access_events().count(), 3);
-    assert_eq!(found.tagged(), [Class::Load, Class::Other].into());
-    // The page of both cgroups, without the instruction.
-    let [(key, page)] = found.pages.as_slice() else {
-        panic!("{:?}", found.pages);
+    assert_eq!(window.access_events().count(), 3);
+    assert_eq!(window.tagged(), [Class::Load, Class::Other].into());
+    // Both cgroups' samples of the page are summed. The instruction is no page.
+    let [(key, page)] = window.pages.as_slice() else {
+        panic!("{:?}", window.pages);
     };
     assert_eq!((key.page, key.tgid), (3, 9));
     assert_eq!((page.samples, page.timed, page.cycles), (4, 2, 80));
-    // Loads are tagged even in a window without loads; without events of accesses there are no
-    // pages.
+    // Loads are tagged even in a window without loads. Without access events there are no pages.
     let mut reading = now.samples.unwrap();
     reading.rows.clear();
     now.samples = Some(reading.clone());
-    let found = SampleWindow::between(&before, &now).unwrap();
-    assert_eq!(found.tagged(), [Class::Load].into());
+    let window = SampleWindow::between(&before, &now).unwrap();
+    assert_eq!(window.tagged(), [Class::Load].into());
     reading.events = vec![event(None)];
     now.samples = Some(reading);
-    let found = SampleWindow::between(&before, &now).unwrap();
-    assert_eq!((found.access_events().count(), found.pages.len()), (0, 0));
+    let window = SampleWindow::between(&before, &now).unwrap();
+    assert_eq!((window.access_events().count(), window.pages.len()), (0, 0));
 }
 
-/// The window of a clock that is sampled, with 30 samples of one owner.
+/// A window with 30 samples of one owner, taken by a clock event.
 fn clock_window() -> (SampleWindow, Owner) {
     let [mut before, mut now] = [70, 100].map(|samples| event_rows(&[(7, samples, 1)]));
     for snapshot in [&mut before, &mut now] {
@@ -287,9 +286,9 @@ fn clock_window() -> (SampleWindow, Owner) {
     (window, owner)
 }
 
-/// Totals of counted time and of time by samples are not added up.
+/// A total of counted time does not continue a total of samples.
 #[test]
-fn a_clock_that_is_counted_is_another_source() {
+fn counted_time_and_samples_of_a_clock_are_different_sources() {
     let (sampled, owner) = clock_window();
     let mut counted = sampled.clone();
     let row = UsageRow {
@@ -314,7 +313,7 @@ fn a_clock_that_is_counted_is_another_source() {
     assert_eq!(totals(&next), (60, 10.0));
 }
 
-/// A container's total has kinds without samples in the window.
+/// Totals can have kinds without samples in the window.
 #[test]
 fn a_class_is_tagged_if_totals_alone_have_it() {
     let mut window = SampleWindow {

@@ -34,7 +34,7 @@ fn docker_files_give_name_image_and_labels() {
 }
 
 #[test]
-fn a_container_of_the_kubelet_is_in_its_pod() {
+fn a_file_of_a_kubelet_container_names_its_pod() {
     let directory = tempfile::tempdir().unwrap();
     let app = id('a');
     let text = br#"{"Name":"/k8s_app_web-0_shop_7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f_2"}"#;
@@ -51,12 +51,12 @@ fn a_container_of_the_kubelet_is_in_its_pod() {
 }
 
 #[test]
-fn an_unreadable_item_is_a_fault_and_the_rest_is_kept() {
+fn an_unreadable_file_is_a_fault_and_other_files_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let ids = ['a', 'b', 'c', 'd'].map(id);
     docker_state(directory.path(), &ids[0], b"{\"Name\":");
     docker_state(directory.path(), &ids[1], &vec![b' '; LARGEST + 1]);
-    // A FIFO, which could block.
+    // Opening a FIFO could block.
     fs::create_dir(directory.path().join(&ids[2])).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -67,17 +67,17 @@ fn an_unreadable_item_is_a_fault_and_the_rest_is_kept() {
     )
     .unwrap();
     docker_state(directory.path(), &ids[3], b"{\"Name\":\"/good\"}");
-    for bad in &ids[..3] {
-        let reply = docker(directory.path(), &wanted(&[bad, &ids[3]]));
+    for unreadable in &ids[..3] {
+        let reply = docker(directory.path(), &wanted(&[unreadable, &ids[3]]));
         let Some(Fault::Failed(text)) = &reply.fault else {
             panic!("{reply:?}");
         };
-        assert!(text.contains(bad.as_str()), "{text}");
+        assert!(text.contains(unreadable.as_str()), "{text}");
         assert_eq!(reply.answer.containers[0].name, "good");
     }
-    let none = directory.path().join("none");
-    assert!(docker(&none, &wanted(&[&ids[0]])).absent);
-    assert!(podman(&none, &wanted(&[&ids[0]])).absent);
+    let absent = directory.path().join("none");
+    assert!(docker(&absent, &wanted(&[&ids[0]])).absent);
+    assert!(podman(&absent, &wanted(&[&ids[0]])).absent);
 }
 
 #[test]

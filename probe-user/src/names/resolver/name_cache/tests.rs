@@ -127,17 +127,17 @@ fn long_names_are_cut_and_counted() {
 #[test]
 fn retries_of_an_unknown_id_back_off() {
     let mut cache = cache(&[format!("/docker/{}", id('a'))]);
-    let mut waits = Vec::new();
+    let mut delays = Vec::new();
     for _ in 0..40 {
         let now = Instant::now();
-        assert_eq!(cache.has_unasked(), waits.is_empty());
+        assert_eq!(cache.has_unasked(), delays.is_empty());
         let waiting = cache.waiting();
         cache.schedule_retries(&waiting, now);
-        waits.push(cache.due().unwrap() - now);
+        delays.push(cache.due().unwrap() - now);
     }
-    assert_eq!(waits[..2], [FIRST_RETRY, 2 * FIRST_RETRY]);
-    assert!(waits.is_sorted());
-    assert_eq!(waits.last(), Some(&LONGEST_RETRY));
+    assert_eq!(delays[..2], [FIRST_RETRY, 2 * FIRST_RETRY]);
+    assert!(delays.is_sorted());
+    assert_eq!(delays.last(), Some(&LONGEST_RETRY));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn the_number_of_requested_ids_is_bounded() {
     assert_eq!(cache.health().waiting, MAX_IDS as u64);
 }
 
-/// Ids of few digits, so that some are equal and some are wanted.
+/// Ids of which many are equal, and many are requested.
 fn ids() -> impl Strategy<Value = String> {
     prop_oneof![
         "[ab]".prop_map(|digit| digit.repeat(64)),
@@ -163,7 +163,7 @@ fn ids() -> impl Strategy<Value = String> {
     ]
 }
 
-fn hostile() -> impl Strategy<Value = String> {
+fn hostile_text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[\\x00-\\x1f\"'\\\\{}=,/\u{202e}\u{1f600}a]{0,12}",
         Just("x".repeat(5000)),
@@ -173,8 +173,8 @@ fn hostile() -> impl Strategy<Value = String> {
 
 prop_compose! {
     fn any_found()(
-        id in ids(), name in hostile(), pod in proptest::option::of(hostile()),
-        image in proptest::option::of(hostile()), label in hostile(),
+        id in ids(), name in hostile_text(), pod in proptest::option::of(hostile_text()),
+        image in proptest::option::of(hostile_text()), label in hostile_text(),
     ) -> FoundContainer {
         let labels = HashMap::from([("app".to_owned(), label)]);
         FoundContainer { id, name, pod, image, labels, runtime: "test".into() }
@@ -182,7 +182,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_pod()(uid in hostile(), namespace in hostile(), name in hostile()) -> FoundPod {
+    fn any_pod()(
+        uid in hostile_text(), namespace in hostile_text(), name in hostile_text(),
+    ) -> FoundPod {
         FoundPod { uid, namespace, name, labels: HashMap::new() }
     }
 }

@@ -34,18 +34,18 @@ const LIST_CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
 const LIST_POD_SANDBOX: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const LIST_IMAGES: &str = "/runtime.v1.ImageService/ListImages";
 
-/// The kubelet's label for the sandboxes of a pod.
-const POD_UID: &str = "io.kubernetes.pod.uid";
+/// The kubelet's label of a sandbox with the uid of its pod.
+const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 
-/// The kubelet's name for the container of a sandbox.
-const PAUSE: &str = "POD";
+/// The kubelet's name for the pause container of a sandbox.
+const PAUSE_NAME: &str = "POD";
 
 /// Maximum number of containers, and of pods, to ask for one by one in a round, if the whole list
 /// is too large.
-const SINGLES: usize = 32;
+const MAX_SINGLE_REQUESTS: usize = 32;
 
 /// Maximum number of cached image names.
-const IMAGES: usize = 4096;
+const MAX_IMAGES: usize = 4096;
 
 /// A CRI socket.
 #[derive(Debug)]
@@ -57,9 +57,9 @@ pub(crate) struct Cri {
 
 /// Why a call has no answer.
 enum CallError {
-    /// The runtime does not have the interface.
+    /// The runtime does not have the CRI service.
     Unimplemented,
-    /// The answer exceeds the size limit.
+    /// The answer exceeds the limit of bytes or items.
     TooLarge,
     Fault(Fault),
 }
@@ -78,8 +78,9 @@ impl Cri {
         &self.socket
     }
 
-    /// Asks for everything at once, or for some ids one by one if the whole list is too large.
-    /// Connects for each round, which costs little and needs no recovery after a failure.
+    /// Asks for all containers and pods at once, or for some ids one by one if the whole list is
+    /// too large. Connects anew for each round, which costs little and needs no recovery after a
+    /// failure.
     pub(crate) async fn ask(&mut self, wanted: &WantedIds, timeout: Duration) -> Reply {
         if is_absent(&self.socket) {
             return Reply::absent();
@@ -88,14 +89,14 @@ impl Cri {
             Ok(round) => round,
             Err(fault) => return Reply::failed(fault),
         };
-        let asked = round.ask(wanted, &mut self.images).await;
+        let result = round.ask(wanted, &mut self.images).await;
         let mut reply = Reply {
             answer: round.answer,
             ..Reply::default()
         };
-        match asked {
+        match result {
             Ok(()) => {}
-            // Docker's containerd has its CRI plugin switched off.
+            // For example, the containerd of Docker has its CRI plugin switched off.
             Err(CallError::Unimplemented) => reply.absent = true,
             Err(CallError::TooLarge) => {
                 let reason = format!(
@@ -142,11 +143,11 @@ impl Round {
         if !version.runtime_name.is_empty() {
             self.runtime = clip(version.runtime_name, NAME, &mut self.answer.cut).into();
         }
-        let all = async {
+        let whole_list = async {
             let sandboxes: ListPodSandboxResponse = self
                 .call(LIST_POD_SANDBOX, ListPodSandboxRequest::default())
                 .await?;
-            // A container created between the two calls is asked for again.
+            // A container created between the two calls is asked for in a later round.
             let containers: ListContainersResponse = self
                 .call(LIST_CONTAINERS, ListContainersRequest::default())
                 .await?;
@@ -155,7 +156,7 @@ impl Round {
                 false => Ok((sandboxes.items, containers.items)),
             }
         };
-        match all.await {
+        match whole_list.await {
             Ok((sandboxes, containers)) => self.add(wanted, sandboxes, containers),
             Err(CallError::TooLarge) => self.ask_singly(wanted).await?,
             Err(error) => return Err(error),
@@ -163,9 +164,9 @@ impl Round {
         self.name_images(images).await
     }
 
-    /// Asks for the first requested ids, one by one.
+    /// Asks for the first wanted ids, one by one.
     async fn ask_singly(&mut self, wanted: &WantedIds) -> CallResult<()> {
-        let containers: Vec<&str> = wanted.open_containers().take(SINGLES).collect();
+        let containers: Vec<&str> = wanted.open_containers().take(MAX_SINGLE_REQUESTS).collect();
         for id in containers {
             let filter = Some(ContainerFilter { id: id.to_owned() });
             let found: ListContainersResponse = self
@@ -185,12 +186,12 @@ impl Round {
             .iter()
             .map(AsRef::as_ref)
             .filter(|uid| wanted.contains(uid))
-            .take(SINGLES);
+            .take(MAX_SINGLE_REQUESTS);
         for uid in pods.collect::<Vec<&str>>() {
             if self.answer.pods.iter().any(|pod| pod.uid == uid) {
                 continue;
             }
-            let label_selector = HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
+            let label_selector = HashMap::from([(POD_UID_LABEL.to_owned(), uid.to_owned())]);
             let by_uid = PodSandboxFilter {
                 label_selector,
                 ..PodSandboxFilter::default()
@@ -209,7 +210,7 @@ impl Round {
         Ok(found.items)
     }
 
-    /// Adds the requested pods and containers to the answer.
+    /// Adds the wanted pods and containers to the answer.
     fn add(&mut self, wanted: &WantedIds, sandboxes: Vec<PodSandbox>, containers: Vec<Container>) {
         let mut pods: HashMap<String, FoundPod> = HashMap::new();
         for sandbox in sandboxes {
@@ -225,7 +226,7 @@ impl Round {
             if wanted.contains(&sandbox.id) {
                 let pause = FoundContainer {
                     id: sandbox.id.clone(),
-                    name: PAUSE.to_owned(),
+                    name: PAUSE_NAME.to_owned(),
                     ..FoundContainer::default()
                 };
                 self.add_container(pause, Some(&pod));
@@ -260,7 +261,7 @@ impl Round {
         });
     }
 
-    /// Replaces image ids by image names.
+    /// Replaces the image ids of the answer by image names.
     async fn name_images(&mut self, images: &mut HashMap<String, String>) -> CallResult<()> {
         let mut ids = self
             .answer
@@ -269,11 +270,11 @@ impl Round {
             .filter_map(|it| it.image.as_deref().filter(|image| is_image_id(image)));
         if ids.any(|id| !images.contains_key(id)) {
             let list: ListImagesResponse = self.call(LIST_IMAGES, ListImagesRequest {}).await?;
-            let named = list.items.into_iter().filter_map(|image| {
+            let names_by_id = list.items.into_iter().filter_map(|image| {
                 let tag = image.repo_tags.into_iter().next()?;
                 Some((image.id, tag))
             });
-            *images = named.take(IMAGES).collect();
+            *images = names_by_id.take(MAX_IMAGES).collect();
         }
         for found in &mut self.answer.containers {
             if let Some(image) = &mut found.image
@@ -309,7 +310,7 @@ impl Round {
     }
 }
 
-/// Whether it is `sha256:<digits>`, which CRI reports if the kubelet requested the image by id.
+/// Whether an image is `sha256:<digits>`, which CRI reports if the kubelet requested it by id.
 fn is_image_id(image: &str) -> bool {
     image.starts_with("sha256:")
 }

@@ -20,8 +20,8 @@ use super::{
     fault, is_absent,
 };
 
-/// Containers per request, so that the answer stays far below the size limit.
-const AT_ONCE: usize = 64;
+/// Ids per request, so that the answer stays far below the size limit.
+const IDS_PER_REQUEST: usize = 64;
 
 /// The socket of an engine.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct ListedContainer {
     labels: Option<HashMap<String, String>>,
 }
 
-type Failure = Box<dyn Error + Send + Sync>;
+type AnyError = Box<dyn Error + Send + Sync>;
 
 impl Engine {
     pub(crate) fn new(runtime: &str, socket: PathBuf) -> Self {
@@ -62,7 +62,7 @@ impl Engine {
         }
         let mut reply = Reply::default();
         let ids: Vec<&str> = wanted.open_containers().collect();
-        for ids in ids.chunks(AT_ONCE) {
+        for ids in ids.chunks(IDS_PER_REQUEST) {
             let listed = match tokio::time::timeout(timeout, self.list(ids)).await {
                 Ok(Ok(listed)) => listed,
                 Ok(Err(error)) => {
@@ -81,7 +81,7 @@ impl Engine {
                 }
                 reply.answer.add(FoundContainer {
                     id: container.id,
-                    // Further names are links from other containers.
+                    // Further names are those of Docker's links from other containers.
                     name: container.names.into_iter().next().unwrap_or_default(),
                     pod: None,
                     image: container.image,
@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// The containers with these ids that the engine knows, including ended ones.
-    async fn list(&self, ids: &[&str]) -> Result<Vec<ListedContainer>, Failure> {
+    async fn list(&self, ids: &[&str]) -> Result<Vec<ListedContainer>, AnyError> {
         let stream = UnixStream::connect(&self.socket).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let uri = format!(
@@ -108,7 +108,7 @@ impl Engine {
             let response = sender.send_request(request).await?;
             let status = response.status();
             if !status.is_success() {
-                return Err(Failure::from(format!("it answered {status}")));
+                return Err(AnyError::from(format!("it answered {status}")));
             }
             let body = Limited::new(response.into_body(), LARGEST)
                 .collect()
@@ -116,7 +116,8 @@ impl Engine {
             Ok(serde_json::from_slice(&body.to_bytes())?)
         };
         tokio::pin!(exchange);
-        // The connection ends only after the exchange, or with its failure.
+        // The connection must be polled for the exchange to proceed. If it ends first, the exchange
+        // has the answer or the error.
         tokio::select! {
             listed = &mut exchange => listed,
             _ = connection => exchange.await,

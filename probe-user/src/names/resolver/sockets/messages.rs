@@ -1,4 +1,4 @@
-//! The CRI messages in use, with only the fields in use.
+//! The CRI messages that pmuscope uses, with only the fields that it uses.
 //!
 //! Names and numbers are those of `runtime.v1` in k8s.io/cri-api, `pkg/apis/runtime/v1/api.proto`.
 
@@ -14,14 +14,14 @@ use prost::{
 /// in memory.
 pub(crate) const ITEMS: usize = 16_384;
 
-/// Field number of the items, in all lists.
-const TAG: u32 = 1;
+/// Field number of the items in each list.
+const ITEMS_TAG: u32 = 1;
 
 /// An answer that lists items.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct List<T> {
     pub(crate) items: Vec<T>,
-    /// Whether there were more items.
+    /// Whether the answer had more than [`ITEMS`] items: the rest was skipped.
     pub(crate) rest: bool,
 }
 
@@ -40,7 +40,7 @@ impl<T> Default for List<T> {
 
 impl<T: Message + Default> Message for List<T> {
     fn encode_raw(&self, into: &mut impl BufMut) {
-        encoding::message::encode_repeated(TAG, &self.items, into);
+        encoding::message::encode_repeated(ITEMS_TAG, &self.items, into);
     }
 
     fn merge_field(
@@ -51,15 +51,17 @@ impl<T: Message + Default> Message for List<T> {
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
         let full = self.items.len() == ITEMS;
-        self.rest |= full && tag == TAG;
+        self.rest |= full && tag == ITEMS_TAG;
         match tag {
-            TAG if !full => encoding::message::merge_repeated(wire, &mut self.items, from, context),
+            ITEMS_TAG if !full => {
+                encoding::message::merge_repeated(wire, &mut self.items, from, context)
+            }
             _ => encoding::skip_field(wire, tag, from, context),
         }
     }
 
     fn encoded_len(&self) -> usize {
-        encoding::message::encoded_len_repeated(TAG, &self.items)
+        encoding::message::encoded_len_repeated(ITEMS_TAG, &self.items)
     }
 
     fn clear(&mut self) {

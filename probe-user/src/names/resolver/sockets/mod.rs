@@ -9,8 +9,8 @@ use std::{error::Error, io, path::Path};
 pub(super) use self::{cri::Cri, engine::Engine};
 use super::source::Fault;
 
-/// Whether nothing exists at this path. An inaccessible directory does not count: the connect will
-/// fail with a fault.
+/// Whether nothing exists at this path. False if that is unknown because a directory is
+/// inaccessible: connecting then fails and is reported.
 fn is_absent(socket: &Path) -> bool {
     let metadata = socket.symlink_metadata();
     metadata.is_err_and(|error| {
@@ -21,7 +21,7 @@ fn is_absent(socket: &Path) -> bool {
     })
 }
 
-/// The innermost cause: the kernel's error.
+/// A fault with the innermost cause of an error, such as the kernel's.
 fn fault(error: &(dyn Error + 'static)) -> Fault {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,4 +1,4 @@
-//! A fake engine.
+//! Tests against a fake engine with Docker's API.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -9,7 +9,8 @@ use std::{
 
 use super::*;
 
-/// Gives each answer to one request, in order; returns the request lines.
+/// Starts an engine that answers one request with each of `answers` (status and body), in order.
+/// The thread returns the request lines.
 fn engine(socket: &Path, answers: &[(&str, String)]) -> JoinHandle<Vec<String>> {
     fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let listener = UnixListener::bind(socket).unwrap();
@@ -30,7 +31,7 @@ fn engine(socket: &Path, answers: &[(&str, String)]) -> JoinHandle<Vec<String>> 
                 .map(Result::unwrap)
                 .take_while(|it| !it.is_empty())
                 .collect();
-            // A client closes the connection if the answer is too large.
+            // Fails if the answer is too large, since the client then closes the connection.
             let _ = stream.write_all(answer.as_bytes());
             lines[0].clone()
         };
@@ -38,7 +39,7 @@ fn engine(socket: &Path, answers: &[(&str, String)]) -> JoinHandle<Vec<String>> 
     })
 }
 
-fn ask(root: &Path) -> Resolver {
+fn start_resolver(root: &Path) -> Resolver {
     let config = ResolverConfig {
         root: root.to_owned(),
         ..ResolverConfig::default()
@@ -62,9 +63,9 @@ fn engines_are_asked_for_requested_containers_only() {
         ("200 OK", listed.to_string()),
     ];
     let engine = engine(&root.path().join("run/podman/podman.sock"), &answers);
-    let resolver = ask(root.path());
+    let resolver = start_resolver(root.path());
     resolver.request([format!("/libpod_parent/libpod-{web}").as_str()]);
-    until(&resolver, |health| health.known == 1);
+    wait_until(&resolver, |health| health.known == 1);
     let requests = engine.join().unwrap();
     assert!(
         requests[0].starts_with("GET /containers/json?all=1&filters="),

@@ -7,7 +7,7 @@ use super::*;
 
 const UID: &str = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
 
-/// Longer than any successful test takes.
+/// Limit of waiting: longer than any successful test takes.
 const LONG: Duration = Duration::from_secs(60);
 
 fn id(digit: char) -> String {
@@ -18,7 +18,7 @@ fn path(id: &str) -> String {
     format!("/kubepods/burstable/pod{UID}/{id}")
 }
 
-fn until(resolver: &Resolver, condition: impl Fn(&ResolverHealth) -> bool) {
+fn wait_until(resolver: &Resolver, condition: impl Fn(&ResolverHealth) -> bool) {
     let waited = resolver.wait_while(LONG, |cache| !condition(&cache.health()));
     assert!(waited, "{:?}", resolver.health());
 }
@@ -57,7 +57,7 @@ fn without_a_runtime_rows_have_ids_only() {
 }
 
 #[test]
-fn docker_is_found_when_it_appears_later() {
+fn docker_is_asked_once_it_appears() {
     let root = tempfile::tempdir().unwrap();
     let config = ResolverConfig {
         root: root.path().to_owned(),
@@ -68,7 +68,7 @@ fn docker_is_found_when_it_appears_later() {
     resolver.request([path.as_str()]);
     resolver.wait_until_asked(LONG);
     docker_container(root.path(), &id('a'), "web");
-    until(&resolver, |health| health.known == 1);
+    wait_until(&resolver, |health| health.known == 1);
     let names = resolver.names();
     assert_eq!(names.container(&id('a')).unwrap().0.name, "web");
     // The container has ended, and Docker no longer knows it.
@@ -83,7 +83,7 @@ fn docker_container(root: &Path, id: &str, name: &str) {
     let directory = root.join("var/lib/docker/containers").join(id);
     fs::create_dir_all(&directory).unwrap();
     let text = format!(r#"{{"Name":"/{name}"}}"#);
-    // Atomically, as Docker does it.
+    // Docker also renames a complete file.
     fs::write(directory.join("new"), text).unwrap();
     fs::rename(directory.join("new"), directory.join("config.v2.json")).unwrap();
 }
@@ -95,7 +95,7 @@ mod cri {
     };
     use crate::names::resolver::{clip::NAME, sockets::messages::Image};
 
-    fn ask(socket: &Path) -> Resolver {
+    fn start_resolver(socket: &Path) -> Resolver {
         let config = ResolverConfig {
             runtime: RuntimeEndpoint::Socket(socket.to_owned()),
             timeout: Duration::from_millis(500),
@@ -114,7 +114,7 @@ mod cri {
         });
         let pause = runtime.sandboxes[0].id.clone();
         let _server = Server::start(&socket, runtime);
-        let resolver = ask(&socket);
+        let resolver = start_resolver(&socket);
         resolver.request([path(&id('a')).as_str(), &path(&pause)]);
         resolver.wait_until_asked(LONG);
         let names = resolver.names();
@@ -140,7 +140,7 @@ mod cri {
         let mut runtime = Runtime::default().with(UID, "web-0", &id('a'), "app");
         runtime.name = Some("x".repeat(1 << 20));
         let _server = Server::start(&socket, runtime);
-        let resolver = ask(&socket);
+        let resolver = start_resolver(&socket);
         resolver.request([path(&id('a')).as_str()]);
         resolver.wait_until_asked(LONG);
         let names = resolver.names();
@@ -149,15 +149,15 @@ mod cri {
     }
 
     #[test]
-    fn a_container_unknown_to_its_runtime_is_named_later() {
+    fn a_container_is_named_once_its_runtime_knows_it() {
         let (_directory, socket) = socket();
         let server = Server::start(&socket, Runtime::default());
-        let resolver = ask(&socket);
+        let resolver = start_resolver(&socket);
         resolver.request([path(&id('a')).as_str()]);
         resolver.wait_until_asked(LONG);
         assert!(resolver.names().is_empty());
         server.change(|it| *it = it.clone().with(UID, "web-0", &id('a'), "app"));
-        until(&resolver, |health| health.known == 1);
+        wait_until(&resolver, |health| health.known == 1);
     }
 
     #[test]
@@ -165,37 +165,37 @@ mod cri {
         let (_directory, socket) = socket();
         let server = Server::start(&socket, Runtime::default().with(UID, "w", &id('a'), "app"));
         server.change(|it| it.hangs = true);
-        let resolver = ask(&socket);
+        let resolver = start_resolver(&socket);
         resolver.request([path(&id('a')).as_str()]);
         // The resolver's thread waits for the runtime; reading names does not.
         assert!(resolver.names().is_empty());
-        until(&resolver, |health| health.timeouts > 0);
+        wait_until(&resolver, |health| health.timeouts > 0);
         server.change(|it| {
             it.hangs = false;
             it.refuses = Some(tonic::Status::internal("no \u{1b}[31m today\n"));
         });
-        until(&resolver, |health| health.errors > 0);
+        wait_until(&resolver, |health| health.errors > 0);
         server.change(|it| it.refuses = None);
-        until(&resolver, |health| health.known == 1);
+        wait_until(&resolver, |health| health.known == 1);
     }
 
     #[test]
     fn a_socket_may_appear_late_and_be_replaced() {
         let (_directory, socket) = socket();
-        let resolver = ask(&socket);
+        let resolver = start_resolver(&socket);
         resolver.request([path(&id('a')).as_str()]);
         resolver.wait_until_asked(LONG);
         assert_eq!(resolver.health().waiting, 1);
         let server = Server::start(&socket, Runtime::default().with(UID, "w", &id('a'), "app"));
-        until(&resolver, |health| health.known == 1);
+        wait_until(&resolver, |health| health.known == 1);
         drop(server);
         resolver.request([path(&id('b')).as_str()]);
         // The socket's file exists, but has no listener.
-        until(&resolver, |health| health.errors > 0);
+        wait_until(&resolver, |health| health.errors > 0);
         assert!(resolver.names().container(&id('a')).is_some());
         fs::remove_file(&socket).unwrap();
         let _server = Server::start(&socket, Runtime::default().with(UID, "w", &id('b'), "new"));
-        until(&resolver, |health| health.known == 2);
+        wait_until(&resolver, |health| health.known == 2);
     }
 
     #[test]
@@ -218,23 +218,23 @@ mod cri {
         let resolver = Resolver::start(config).unwrap();
         let paths: Vec<String> = wanted.iter().map(|id| path(id)).collect();
         resolver.request(paths.iter().map(String::as_str));
-        until(&resolver, |health| health.known == 10);
+        wait_until(&resolver, |health| health.known == 10);
         let names = resolver.names();
         assert_eq!((names.containers.len(), names.pods.len()), (10, 1));
         assert_eq!(names.pod(UID).unwrap().name, "web-0");
     }
 
     #[test]
-    fn a_reply_that_is_no_grpc_is_an_error() {
+    fn an_answer_that_is_not_grpc_is_an_error() {
         let (_directory, socket) = socket();
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let garbage = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = io::Write::write_all(&mut stream, &[0xff; 4096]);
         });
-        let resolver = ask(&socket);
+        let resolver = start_resolver(&socket);
         resolver.request([path(&id('a')).as_str()]);
-        until(&resolver, |health| health.errors + health.timeouts > 0);
+        wait_until(&resolver, |health| health.errors + health.timeouts > 0);
         garbage.join().unwrap();
         assert!(resolver.names().is_empty());
     }

@@ -37,16 +37,16 @@ pub(super) struct Runtime {
     pub(super) containers: Vec<Container>,
     pub(super) sandboxes: Vec<PodSandbox>,
     pub(super) images: Vec<Image>,
-    /// Its name for itself, if not `test-runtime`.
+    /// The name that it reports; None for `test-runtime`.
     pub(super) name: Option<String>,
-    /// No call is answered.
+    /// Whether it answers no call.
     pub(super) hangs: bool,
-    /// Every call is refused.
+    /// The error with which it answers every call, if any.
     pub(super) refuses: Option<Status>,
 }
 
 impl Runtime {
-    /// Adds a pod with one container.
+    /// Adds a pod of this uid and name with one container of this id and name.
     pub(super) fn with(mut self, uid: &str, pod: &str, id: &str, name: &str) -> Self {
         let sandbox = format!("{:0>64}", self.sandboxes.len());
         self.sandboxes.push(PodSandbox {
@@ -137,7 +137,7 @@ async fn serve(listener: std::os::unix::net::UnixListener, runtime: Arc<Mutex<Ru
                 answer(runtime, request)
             });
             let builder = http2::Builder::new(TokioExecutor::new());
-            // The client closes it.
+            // Fails when the client closes the connection.
             let _ = builder
                 .serve_connection(TokioIo::new(stream), service)
                 .await;

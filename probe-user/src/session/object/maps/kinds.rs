@@ -27,9 +27,9 @@ pub(in super::super) struct TakenMap {
     pub(super) possible: Arc<CpuList>,
 }
 
-/// The data of a map for raw calls. These rely on its sizes, so the sizes are compared with the
-/// kernel's.
-fn data(name: &str, map: Map, sizes: Sizes) -> Result<MapData, SessionError> {
+/// The data of a map for raw bpf(2) calls. Raw calls rely on the sizes of key and value, so these
+/// are compared with the kernel's.
+fn checked_data(name: &str, map: Map, sizes: Sizes) -> Result<MapData, SessionError> {
     let (Map::HashMap(data) | Map::LruHashMap(data) | Map::Queue(data)) = map else {
         return Err(missing(label(name)));
     };
@@ -45,7 +45,7 @@ fn data(name: &str, map: Map, sizes: Sizes) -> Result<MapData, SessionError> {
     }
 }
 
-/// A hash map. Calls do not wait for each other: a call that meets a busy map is repeated.
+/// A hash map. The kernel refuses a call that meets a busy map; such a call is repeated.
 pub(crate) struct Hash<K, V> {
     name: &'static str,
     data: MapData,
@@ -58,7 +58,7 @@ impl<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>> Hash<K, V> {
     pub(super) fn open(TakenMap { name, map, .. }: TakenMap) -> Result<Self, SessionError> {
         Ok(Self {
             name,
-            data: data(name, map, Self::SIZES)?,
+            data: checked_data(name, map, Self::SIZES)?,
             types: PhantomData,
         })
     }
@@ -122,7 +122,7 @@ impl<V: Plain<Raw: Pod>> Queue<V> {
     pub(super) fn open(TakenMap { name, map, .. }: TakenMap) -> Result<Self, SessionError> {
         Ok(Self {
             name,
-            data: data(name, map, Self::SIZES)?,
+            data: checked_data(name, map, Self::SIZES)?,
             types: PhantomData,
         })
     }
@@ -206,7 +206,8 @@ impl<V: Plain<Raw: Pod>> PerCpu<V> {
     }
 }
 
-/// The kernel packs the values of the possible CPUs: a number that no CPU has takes no space.
+/// The values by CPU number. The kernel packs the values of the possible CPUs: a number that no CPU
+/// has takes no space.
 fn by_cpu<V>(possible: &CpuList, values: impl Iterator<Item = V>) -> BTreeMap<u32, V> {
     possible.iter().zip(values).collect()
 }
@@ -223,13 +224,13 @@ impl RingMap {
         Ok(Self(ring))
     }
 
-    /// Its descriptor.
+    /// The ring's descriptor, which is readable when records are waiting.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the map has the descriptor as long as it is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.raw_fd()) }
     }
 
-    /// Its descriptor, which is readable when records are waiting.
+    /// The ring's descriptor, which is readable when records are waiting.
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -243,7 +244,7 @@ impl RingMap {
 }
 
 /// One map for each slot of counters, with a perf event for each possible CPU. The events are
-/// packed, since aya sizes such maps by the number of these CPUs.
+/// packed, since aya sizes such maps by the number of possible CPUs.
 pub(crate) struct CounterMaps {
     slots: Vec<MapData>,
     possible: Arc<CpuList>,
@@ -267,8 +268,8 @@ impl CounterMaps {
         Ok(Self { slots, possible })
     }
 
-    /// The index of a CPU's counter in each map, for the programs
-    /// ([`CpuState::place`](probe_common::CpuState::place)).
+    /// The index of a CPU's counter in each map. The programs have it in
+    /// [`CpuState::place`](probe_common::CpuState::place).
     pub(crate) fn index_of(&self, cpu: u32) -> Result<u32, SessionError> {
         self.possible
             .position(cpu)

@@ -4,15 +4,15 @@ use aya::programs::ProgramError;
 
 use crate::sys::signals::uninterrupted;
 
-/// The number of attempts that libbpf makes.
-const ATTEMPTS: usize = 5;
+/// Maximum number of attempts, as in libbpf.
+const MAX_ATTEMPTS: usize = 5;
 
-/// Loads a program with all signals blocked. The kernel also gives up (`EAGAIN`) for events that no
-/// signal mask blocks: a stop, the freezer, a tracer.
+/// Loads a program with all signals blocked. The load is repeated if the kernel gave up (`EAGAIN`)
+/// for an event that no signal mask blocks: a stop, the freezer, a tracer.
 pub(super) fn load(
     mut attempt: impl FnMut() -> Result<(), ProgramError>,
 ) -> Result<(), ProgramError> {
-    for _ in 1..ATTEMPTS {
+    for _ in 1..MAX_ATTEMPTS {
         match uninterrupted(&mut attempt) {
             Err(error) if is_interrupted(&error) => {}
             loaded => return loaded,

@@ -74,8 +74,8 @@ impl EbpfPrograms {
         bpf::link_event(fd.as_fd(), event, cookie).map_err(|error| failed(&error))
     }
 
-    /// Number and duration of a program's runs at overflows, while the kernel measured them
-    /// (`kernel.bpf_stats_enabled`).
+    /// Number and total duration of a program's runs at overflows while the kernel measured them
+    /// (`kernel.bpf_stats_enabled`); None if the program is not loaded.
     pub(crate) fn overflow_stats(&self, program: OverflowProgram) -> Option<(u64, Duration)> {
         let info = self.ebpf.program(program.name)?.info().ok()?;
         Some((info.run_count(), info.run_time()))

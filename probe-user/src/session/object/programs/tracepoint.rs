@@ -33,21 +33,21 @@ impl Tracepoint {
 /// The pins of programs at tracepoints and of their links.
 pub(super) struct PinnedPrograms {
     directory: PathBuf,
-    /// Whether pinned programs are of this build, and so are kept.
-    adopt: bool,
+    /// Whether the pinned programs are of this build, and so are kept.
+    keeps_pinned: bool,
 }
 
 impl PinnedPrograms {
     pub(super) fn new(pins: &SessionPins) -> Self {
         Self {
             directory: pins.directory(),
-            adopt: pins.continuity == Continuity::TakenOver,
+            keeps_pinned: pins.continuity == Continuity::TakenOver,
         }
     }
 }
 
 impl EbpfPrograms {
-    /// Sets the directory of the pins, after it was renamed.
+    /// Sets the directory of the pins. Must be called after the directory was renamed.
     pub(crate) fn set_pin_directory(&mut self, directory: &Path) {
         if let Some(pins) = &mut self.pins {
             directory.clone_into(&mut pins.directory);
@@ -74,8 +74,8 @@ impl EbpfPrograms {
         Ok(loaded)
     }
 
-    /// Loads and attaches a program. A pinned program of this build is kept; one of another build
-    /// is replaced.
+    /// Loads and attaches a program. A pinned program of this build is kept instead; a pinned
+    /// program of another build is replaced.
     pub(crate) fn attach(&mut self, program: Tracepoint) -> Result<(), SessionError> {
         let failed = |error: &dyn std::error::Error| refused_pin(label(program.name), error);
         let Some(pins) = &self.pins else {
@@ -83,11 +83,10 @@ impl EbpfPrograms {
             return attached.map(drop).map_err(|error| failed(&error));
         };
         let (pin, link_pin) = program_files(&pins.directory, program.name);
-        if pins.adopt && link_pin.exists() {
+        if pins.keeps_pinned && link_pin.exists() {
             let pinned = BtfTracePoint::from_pin(pin).map_err(|error| failed(&error))?;
-            let program_of_object = self.ebpf.program_mut(program.name);
-            *program_of_object.ok_or_else(|| missing(label(program.name)))? =
-                Program::BtfTracePoint(pinned);
+            let unpinned = self.ebpf.program_mut(program.name);
+            *unpinned.ok_or_else(|| missing(label(program.name)))? = Program::BtfTracePoint(pinned);
             return Ok(());
         }
         let loaded = self.prepare(program)?;

@@ -25,7 +25,7 @@ impl EbpfPrograms {
         if loaded.fd().is_err() {
             attempts::load(|| loaded.load()).map_err(refused)?;
         }
-        // By descriptor: the file's name may be in another mount namespace.
+        // The path names the descriptor, since the file's name may be in another mount namespace.
         let path = Roots::default()
             .proc
             .join(format!("self/fd/{}", file.as_raw_fd()));

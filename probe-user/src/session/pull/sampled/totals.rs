@@ -1,5 +1,5 @@
-//! Totals of samples since the session began: rows, addresses, and the counts of the events
-//! themselves, by event and CPU.
+//! Totals of samples since the session began: rows, addresses, and the events' own counts by event
+//! and CPU.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,18 +31,20 @@ pub(crate) struct EventSampleTotals {
     pub(super) deltas: HashMap<(usize, u32), CounterReading>,
     /// Counts and times of events since the session began, over all CPUs.
     pub(super) counted: Vec<CounterReading>,
-    /// By event: with a fixed period, samples that were due and reached no program.
+    /// By event with a fixed period: samples that were due but did not run the program.
     pub(super) missed: Vec<u64>,
     /// By event: samples of evicted addresses.
     pub(super) pushed_out: Vec<u64>,
-    /// By event: how often samples of a CPU between two readings came near the kernel's limit.
+    /// By event: how often a reading found the sample rate of a CPU near the kernel's limit.
     pub(super) limited: Vec<u64>,
     /// `CLOCK_MONOTONIC` nanoseconds of the last reading.
     pub(super) moment: Option<u64>,
-    /// Owners that ended since the last snapshot: the end of an exit may be sampled later.
+    /// Owners that ended since the last snapshot. Each reading frees their rows again, since the
+    /// end of an exit may be sampled later.
     pub(super) ended: Vec<Arc<EndedOwners>>,
     /// Rows that were freed since the last snapshot.
     pub(super) freed: FreedRows<SampleCounts>,
+    /// Number of readings so far: the generation of new rows.
     pub(super) readings: u64,
     /// The new factor by which events are sampled less often, from the next reading on.
     pub(super) next_coarser: Option<u64>,
@@ -57,10 +59,10 @@ pub(super) struct AddressTotals {
 }
 
 impl AddressTotals {
-    /// Samples since the last snapshot, and all samples.
+    /// The number of samples since the last snapshot, then of all samples.
     fn size(&self) -> [u64; 2] {
-        let all = self.counts.samples;
-        [all - self.shown, all]
+        let samples = self.counts.samples;
+        [samples - self.shown, samples]
     }
 }
 
@@ -84,14 +86,14 @@ impl EventSampleTotals {
         }
     }
 
-    /// Removes all but the first `events` events.
+    /// Keeps only the first `events` events.
     pub(crate) fn retain_events(&mut self, events: usize) {
-        let stays = |key: &SampledKey| match key.origin {
+        let is_kept = |key: &SampledKey| match key.origin {
             SampleOrigin::Event { event, .. } => usize::from(event) < events,
             SampleOrigin::Spe { .. } => false,
         };
-        self.rows.retain(|key, _| stays(key));
-        self.freed.retain(stays);
+        self.rows.retain(|key, _| is_kept(key));
+        self.freed.retain(is_kept);
         self.addresses
             .retain(|key, _| usize::from(key.event) < events);
         self.deltas.retain(|(event, _), _| *event < events);
@@ -123,8 +125,8 @@ impl EventSampleTotals {
         deltas.map(|(key, delta)| (key, delta.scale())).collect()
     }
 
-    /// The factor with which the samples since the last reading also stand for an incomplete period
-    /// that ends at `count`. None if there were no samples.
+    /// The factor by which to scale the samples since the last reading, so that they also stand for
+    /// an incomplete period that ends at `count`. None if there were no samples.
     #[expect(clippy::cast_precision_loss, reason = "counts between two readings")]
     pub(super) fn with_dropped_period(
         &self,
@@ -140,26 +142,28 @@ impl EventSampleTotals {
         (periods > 0).then(|| 1.0 + dropped as f64 / periods as f64)
     }
 
-    /// Counts the missed samples of events with a fixed period: they were due and reached no
-    /// program, and the next sample has their events too.
+    /// Counts the missed samples of events with a fixed period: samples that were due but did not
+    /// run the program. The next sample stands for their events too.
     pub(super) fn count_missed(
         &mut self,
         events: &[SampledEvent],
         cpus: &[BTreeMap<u32, SampleCpu>],
     ) {
-        let fixed = |event: usize| {
+        let has_fixed_period = |event: usize| {
             matches!(events[event].rate, Rate::Period(_)) && events[event].counts_as_it_samples()
         };
-        for (event, event_cpus) in cpus.iter().enumerate().filter(|(event, _)| fixed(*event)) {
-            // A late sample may be made up for by the next one: the number never decreases.
-            let missed = event_cpus.values().map(missed).sum();
+        let by_event = cpus.iter().enumerate();
+        for (event, event_cpus) in by_event.filter(|(event, _)| has_fixed_period(*event)) {
+            // A sample that is only late reduces `missed` at the next reading. The total must not
+            // decrease.
+            let missed = event_cpus.values().map(missed_samples).sum();
             self.missed[event] = self.missed[event].max(missed);
         }
     }
 
-    /// Counts CPUs with so many samples that the kernel may have throttled the event. Throttling
-    /// stops the counter until the next tick, and leaves no trace in the count. `limit` is in
-    /// samples per second and CPU.
+    /// Counts the CPUs that had so many samples that the kernel may have throttled the event there.
+    /// Throttling stops the counter until the next tick, which its count does not show. `limit` is
+    /// in samples per second and CPU.
     pub(super) fn count_limited(
         &mut self,
         cpus: &[BTreeMap<u32, SampleCpu>],
@@ -240,7 +244,7 @@ impl EventSampleTotals {
         counts.cycles += row.cycles;
     }
 
-    /// Returns the addresses for a snapshot.
+    /// The addresses for a snapshot. Remembers their samples as shown.
     pub(super) fn show_addresses(&mut self) -> HashMap<SampledAddress, AddressCounts> {
         let addresses = self.addresses.iter_mut();
         let shown = addresses.map(|(key, entry)| {
@@ -250,29 +254,30 @@ impl EventSampleTotals {
         shown.collect()
     }
 
-    /// If more than `room` instructions, or data pages, are kept, drops those with the fewest
-    /// samples since the last snapshot until half of the room is free: addresses of programs that
-    /// ended long ago are in no later window. Returns whether any were dropped.
-    pub(super) fn evict_addresses(&mut self, page: bool, room: usize) -> bool {
+    /// If there are more than `max` addresses of one kind (data pages if `page` is true, else
+    /// instructions), keeps only the `max / 2` with the most samples since the last snapshot. So
+    /// addresses of programs that ended long ago, which are in no later window, are dropped first.
+    /// Returns whether any were dropped.
+    pub(super) fn evict_addresses(&mut self, page: bool, max: usize) -> bool {
         let kind = self.addresses.iter().filter(|(key, _)| key.page == page);
         let mut sizes: Vec<[u64; 2]> = kind.map(|(_, it)| it.size()).collect();
-        if sizes.len() <= room {
+        if sizes.len() <= max {
             return false;
         }
         sizes.sort_unstable_by(|a, b| b.cmp(a));
-        let least = sizes[room / 2 - 1];
-        let above = sizes.partition_point(|size| *size > least);
-        let mut equal = room / 2 - above;
+        let smallest_kept = sizes[max / 2 - 1];
+        let above = sizes.partition_point(|size| *size > smallest_kept);
+        let mut room_for_equal = max / 2 - above;
         let pushed_out = &mut self.pushed_out;
         self.addresses.retain(|key, entry| {
             if key.page != page {
                 return true;
             }
-            // Addresses as small as the smallest that stays fill the remaining room.
-            let keep = match entry.size().cmp(&least) {
+            // Of the addresses of this size, as many stay as there is room for.
+            let keep = match entry.size().cmp(&smallest_kept) {
                 std::cmp::Ordering::Greater => true,
-                std::cmp::Ordering::Equal if equal > 0 => {
-                    equal -= 1;
+                std::cmp::Ordering::Equal if room_for_equal > 0 => {
+                    room_for_equal -= 1;
                     true
                 }
                 _ => false,
@@ -286,8 +291,8 @@ impl EventSampleTotals {
     }
 }
 
-/// The samples that were due by the event's count at its last sample and did not come.
-fn missed(cpu: &SampleCpu) -> u64 {
+/// The number of samples that were due by the event's count at its last sample, but did not come.
+fn missed_samples(cpu: &SampleCpu) -> u64 {
     let late = cpu.periods.saturating_sub(cpu.reported);
     let missed = u128::from(late) * u128::from(cpu.samples) / u128::from(cpu.reported.max(1));
     u64::try_from(missed).unwrap_or(u64::MAX)

@@ -8,7 +8,7 @@ use probe_common::spe::{SpeKey, SpeRow};
 use crate::snapshot::{OVERFLOW, SampleCounts, SampledKey};
 
 /// The rows at the last reading. Only this process frees rows of the map, so it knows which rows
-/// were inserted again. So a row needs no creation time, which rows of USAGE have.
+/// were inserted again. So these rows need no creation time, unlike rows of USAGE.
 #[derive(Default)]
 pub(super) struct WeighedRows {
     rows: HashMap<SpeKey, WeighedRow>,
@@ -64,16 +64,16 @@ impl WeighedRows {
         rows.collect()
     }
 
-    /// The rows to free once three quarters of `max_rows` are taken: rows without a sample since
-    /// the last reading, the longest idle first, until half of the map is free. New rows then
-    /// fit until the next reading.
+    /// The rows to free; empty while less than three quarters of `max_rows` are taken. They are
+    /// rows without a sample since the last reading, the longest idle first, until half of the map
+    /// is free. New rows then fit until the next reading.
     pub(super) fn idle(&self, max_rows: usize) -> Vec<SpeKey> {
         if self.rows.len() < (max_rows / 4 * 3).max(1) {
             return Vec::new();
         }
-        let idle = self.rows.iter();
+        let rows = self.rows.iter();
         // Overflow rows are in another map, which cannot fill up.
-        let mut idle: Vec<_> = idle
+        let mut idle: Vec<_> = rows
             .filter(|(key, last)| last.grew < self.readings && key.cgroup != OVERFLOW)
             .map(|(key, last)| (last.grew, *key))
             .collect();
@@ -89,15 +89,15 @@ impl WeighedRows {
         freed: Vec<(SpeKey, SpeRow)>,
         weights: &BTreeMap<u32, f64>,
     ) -> Vec<(SampledKey, SampleCounts)> {
-        let ended = freed.into_iter().filter_map(|(key, row)| {
+        let counts = freed.into_iter().filter_map(|(key, row)| {
             let mut last = self.rows.remove(&key)?;
             last.add(&key, &row, weights);
             Some((key.into(), last.counts))
         });
-        ended.collect()
+        counts.collect()
     }
 
-    /// Removes freed rows: a later row with the same key is a new one.
+    /// Removes freed rows, so that a later row with the same key counts as a new row.
     pub(super) fn forget(&mut self, freed: &[SpeKey]) {
         for key in freed {
             self.rows.remove(key);
@@ -133,9 +133,9 @@ mod tests {
 
     proptest! {
         /// Rows grow, are freed and inserted again with fewer or more samples, and sometimes seem
-        /// to decrease: every sample is weighted exactly once.
+        /// to decrease. Every sample is weighted exactly once.
         #[test]
-        fn every_sample_is_weighed_once(
+        fn every_sample_is_weighted_once(
             steps in prop::collection::vec((0..1000_u16, any::<bool>(), 0..50_u64), 1..30),
         ) {
             let mut weighed = WeighedRows::default();
@@ -164,8 +164,8 @@ mod tests {
             }
         }
 
-        /// Samples go to more rows than the map has room for, to a few in each reading: idle rows
-        /// make room, busy rows stay, and every sample that had a row is counted once.
+        /// Samples go to more rows than the map has room for, but only to a few in each reading.
+        /// Idle rows make room, busy rows stay, and every sample with a row is counted once.
         #[test]
         fn idle_rows_make_room(
             readings in prop::collection::vec(

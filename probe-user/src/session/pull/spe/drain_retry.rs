@@ -1,13 +1,13 @@
 //! Drains a CPU that samples, and reads its consistent counts. While the program handles a chunk
-//! the counts are inconsistent: they include the bytes of the chunk, but not those that it will
-//! skip. So the CPU is stopped first: all its chunks are then handled, and no new one can come.
+//! the counts are inconsistent: they include the chunk's bytes, but not yet the bytes that it will
+//! skip. So the CPU is stopped first: then all its chunks are handled, and no new chunk can come.
 
 use probe_common::spe::SpeCpu;
 
 use super::idle::IdleSpeRows;
 use crate::session::{DrainOutcome, EbpfObject, SessionError, spe::SpeCpuEvent};
 
-/// A CPU that samples.
+/// A CPU that samples and can be drained.
 pub(super) trait DrainableCpu {
     type Event;
 
@@ -15,9 +15,9 @@ pub(super) trait DrainableCpu {
     fn stop(&mut self) -> Result<DrainOutcome, SessionError>;
     /// The programs' counts of the CPU.
     fn account(&self) -> Result<SpeCpu, SessionError>;
-    /// Frees rows while nothing is added to them.
+    /// Frees idle rows. Called while the CPU is stopped, so that nothing is added to them.
     fn free_rows(&mut self) -> Result<(), SessionError>;
-    /// Resumes sampling.
+    /// Resumes sampling, with another period if it is given.
     fn resume(&mut self, period: Option<u64>) -> Result<(), SessionError>;
     fn event(&mut self) -> &mut Self::Event;
 }
@@ -55,8 +55,8 @@ impl DrainableCpu for SpeCpuDrain<'_> {
     }
 }
 
-/// Drains a CPU and returns its counts. Repeats the drain as long as `retry` says so, then resumes
-/// sampling, with `period` if it is given. None if the CPU's event is dead.
+/// Drains a CPU and returns its counts. Repeats the drain as long as `retry` returns true, then
+/// resumes sampling, with `period` if it is given. None if the CPU's event is dead.
 pub(super) fn drain_cpu<S: DrainableCpu>(
     cpu: &mut S,
     period: Option<u64>,
@@ -96,21 +96,21 @@ mod tests {
 
     use super::*;
 
-    /// A CPU that writes, and handles chunks between any two calls.
-    struct Fake {
+    /// A CPU that writes and handles chunks between any two calls.
+    struct FakeCpu {
         event: (),
         sampling: bool,
         account: RefCell<SpeCpu>,
-        /// Bytes that the current chunk will skip.
-        serving: Cell<Option<u64>>,
+        /// Bytes that the chunk in progress will skip; None between chunks.
+        skip_at_end: Cell<Option<u64>>,
         /// Future chunks: bytes, skipped bytes, and whether the chunk ends at once. Between two
         /// calls a chunk starts or ends, or both.
         chunks: RefCell<Vec<(u64, u64, bool)>>,
     }
 
-    impl Fake {
+    impl FakeCpu {
         fn end_chunk(&self) {
-            if let Some(skipped) = self.serving.take() {
+            if let Some(skipped) = self.skip_at_end.take() {
                 self.account.borrow_mut().skipped += skipped;
             }
         }
@@ -121,7 +121,7 @@ mod tests {
             let next = self.sampling.then(|| self.chunks.borrow_mut().pop());
             if let Some((bytes, skipped, ends)) = next.flatten() {
                 self.account.borrow_mut().bytes += bytes;
-                self.serving.set(Some(skipped.min(bytes)));
+                self.skip_at_end.set(Some(skipped.min(bytes)));
                 if ends {
                     self.end_chunk();
                 }
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    impl DrainableCpu for Fake {
+    impl DrainableCpu for FakeCpu {
         type Event = ();
 
         fn stop(&mut self) -> Result<DrainOutcome, SessionError> {
@@ -145,7 +145,7 @@ mod tests {
         }
 
         fn free_rows(&mut self) -> Result<(), SessionError> {
-            assert!(!self.sampling && self.serving.get().is_none());
+            assert!(!self.sampling && self.skip_at_end.get().is_none());
             self.time_passes();
             Ok(())
         }
@@ -162,22 +162,22 @@ mod tests {
     }
 
     proptest! {
-        /// Whichever chunk is being handled at a drain: the decoded bytes between two drains are
-        /// the written ones minus the skipped ones.
+        /// Counts are consistent whichever chunk a drain interrupts: between two drains a CPU never
+        /// skips more bytes than it reads.
         #[test]
         fn a_drain_falls_between_two_chunks(
             chunks in prop::collection::vec((0..1000_u64, 0..1000_u64, any::<bool>()), 0..200),
-            retry in prop::collection::vec(0..4_u32, 1..40),
+            retries in prop::collection::vec(0..4_u32, 1..40),
         ) {
-            let mut cpu = Fake {
+            let mut cpu = FakeCpu {
                 event: (),
                 sampling: true,
                 account: RefCell::default(),
-                serving: Cell::new(None),
+                skip_at_end: Cell::new(None),
                 chunks: RefCell::new(chunks),
             };
             let mut before = SpeCpu::default();
-            for mut times in retry {
+            for mut times in retries {
                 let retry = |(): &mut (), _: &SpeCpu| {
                     times = times.saturating_sub(1);
                     times > 0

@@ -1,6 +1,6 @@
 //! Frees rows of idle owners before the map of samples is full. The rows of a CPU are freed while
-//! it does not sample: otherwise its program could add to a row after the row was read, and the
-//! addition would be lost, or even go to another row that reuses the memory.
+//! the CPU does not sample. Otherwise its program could add to a row after the row was read: the
+//! addition would be lost, or would go to another row that reuses the memory.
 
 use std::collections::HashMap;
 

@@ -1,10 +1,10 @@
-//! Missed chunks: chunks that ended without a call of the program. The kernel skips a kprobe's
-//! program while its CPU is in a bpf(2) call that reads or changes a map, or runs another such
-//! program.
+//! Missed chunks: chunks that ended without a run of the program. The kernel skips the program of a
+//! kprobe while its CPU is in a bpf(2) call that reads or changes a map, or runs a program of
+//! another kprobe.
 //!
-//! A missed chunk stays in the buffer until it is overwritten, and the next call reads it too. So a
-//! drain that shows fewer bytes than the kernel's log of the buffer is repeated. Bytes that were
-//! overwritten by then are lost, and are counted by the log.
+//! A missed chunk stays in the buffer until it is overwritten, and the program's next run reads it
+//! too. So a drain is repeated if the program read fewer bytes than the kernel's log of the buffer
+//! has. Bytes that were overwritten by then are lost; the log gives their number.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -21,7 +21,7 @@ use crate::{
     sys::aux::AuxTotals,
 };
 
-/// Sums of the log of one CPU's buffers since the session began.
+/// Sums of the kernel's log of one CPU's buffers since the session began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuLog {
     sum: AuxTotals,
@@ -29,9 +29,9 @@ pub(super) struct CpuLog {
     missed: u64,
 }
 
-/// Repeated drains of a CPU with missed chunks. Each misses only chunks that end during a bpf(2)
-/// call of another process.
-const TRIES: u32 = 4;
+/// Maximum number of repeated drains of a CPU with missed chunks. A repeated drain misses only
+/// chunks that end during a bpf(2) call of another process.
+const MAX_RETRIES: u32 = 4;
 
 impl SpeTotals {
     /// Adds the entries of a CPU's log since the last reading.
@@ -45,18 +45,19 @@ impl SpeTotals {
         sum.lost += added.lost;
     }
 
-    /// Whether a CPU has more missed bytes than at the last call.
+    /// Whether a CPU has more missed bytes than at the last call for it.
     fn missed_more(&mut self, event: &mut SpeCpuEvent, account: &SpeCpu) -> bool {
         self.read_log(event);
         let Entry::Occupied(mut log) = self.logs.entry(event.cpu) else {
             return false;
         };
         let log = log.get_mut();
-        let now = missed(log, account);
+        let now = missed_bytes(log, account);
         now > std::mem::replace(&mut log.missed, now)
     }
 
-    /// Chunks for which the logs had no room: their bytes are not in `missed_bytes`.
+    /// Number of chunks for which the logs had no room. Their bytes are not in
+    /// [`SpeCpu::missed_bytes`].
     pub(super) fn unlogged(&self) -> u64 {
         self.logs.values().map(|log| log.sum.lost).sum()
     }
@@ -72,10 +73,10 @@ impl SpeSampling {
         idle: &mut IdleSpeRows,
     ) -> Result<DrainOutcome, SessionError> {
         let (hook, totals) = (self.hook, &mut self.totals);
-        let mut tries = 0;
+        let mut retries = 0;
         let retry = |event: &mut SpeCpuEvent, account: &SpeCpu| {
-            tries += 1;
-            hook == SpeHook::Kprobe && tries <= TRIES && totals.missed_more(event, account)
+            retries += 1;
+            hook == SpeHook::Kprobe && retries <= MAX_RETRIES && totals.missed_more(event, account)
         };
         let event = &mut self.events[at];
         let number = event.cpu;
@@ -97,7 +98,7 @@ impl SpeSampling {
         for (number, log) in &mut self.totals.logs {
             if !self.events.iter().any(|event| event.cpu == *number) {
                 let account = cpus.get(number).copied().unwrap_or_default();
-                log.missed = missed(log, &account);
+                log.missed = missed_bytes(log, &account);
             }
         }
         for (number, log) in &self.totals.logs {
@@ -111,8 +112,8 @@ impl SpeSampling {
     }
 }
 
-/// Bytes that were written on a CPU minus those that its program read. The CPU must not sample
-/// meanwhile.
-fn missed(log: &CpuLog, account: &SpeCpu) -> u64 {
+/// The bytes that were written on a CPU minus the bytes that its program read. The CPU must not
+/// sample between the readings of both.
+fn missed_bytes(log: &CpuLog, account: &SpeCpu) -> u64 {
     log.sum.bytes.saturating_sub(account.written())
 }

@@ -2,11 +2,11 @@
 
 use crate::session::{EbpfObject, SessionError};
 
-/// Deletes exited threads from the task map. Their last records must have been drained.
+/// Deletes these exited threads from the task map. Their last records must have been drained.
 pub(super) fn forget(object: &EbpfObject, threads: &[u64]) -> Result<(), SessionError> {
     let tasks = &object.maps.spe_tasks;
     for thread in threads {
-        // The id may belong to a new thread already.
+        // A task that has not exited is a new thread with the same id, and is put back.
         if let Some(task) = tasks.take(thread)?
             && task.exited == 0
         {

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// Addresses with the most samples stay, half of the room is used, and all others are counted.
+    /// The addresses with the most samples stay and take half of the room. The samples of all other
+    /// addresses are counted as pushed out.
     #[test]
     fn the_rarest_addresses_are_evicted(
         sizes in prop::collection::vec(1..20_u64, 0..60),
@@ -14,8 +15,9 @@ proptest! {
     ) {
         const ROOM: usize = 10;
         let mut totals = EventSampleTotals::new(1);
-        let all = sizes.iter().map(|it| (false, it)).chain(pages.iter().map(|it| (true, it)));
-        for (address, (page, samples)) in (0..).zip(all) {
+        let instructions = sizes.iter().map(|samples| (false, samples));
+        let addresses = instructions.chain(pages.iter().map(|samples| (true, samples)));
+        for (address, (page, samples)) in (0..).zip(addresses) {
             let key = SampledAddress {
                 cgroup: CgroupId(7),
                 address,
@@ -69,7 +71,7 @@ fn addresses_of_earlier_windows_are_evicted_first() {
     };
     (0..10).for_each(|address| sample(&mut totals, address, 1_000));
     assert_eq!(totals.show_addresses().len(), 10);
-    // One of these addresses gets more samples, and some new addresses get one each.
+    // One of the earlier addresses gets two more samples, and four new addresses get one each.
     sample(&mut totals, 3, 2);
     (20..24).for_each(|address| sample(&mut totals, address, 1));
     assert!(totals.evict_addresses(false, ROOM));

@@ -28,12 +28,12 @@ fn due_samples_that_did_not_come_count_as_missed() {
     let events = "cycles/period=1000/,instructions/freq=99/,cpu-clock/period=10000/u";
     let events = sampled(events, &pmus, None).unwrap();
     let mut totals = EventSampleTotals::new(events.len());
-    // With a frequency the next sample would be after a longer period; a clock of one level counts
-    // the other level too.
+    // Only the first event has missed samples: with a frequency no sample is due by the count, and
+    // a clock that samples one privilege level counts all levels.
     for (samples, periods, missed) in [
         ([20, 5], [20_000, 5_000], 0),
         ([30, 5], [45_900, 5_000], 15),
-        // A late sample is not missed.
+        // One more sample came late: the number of missed samples stays.
         ([31, 6], [46_000, 6_000], 15),
         ([32, 6], [50_000, 6_000], 18),
     ] {
@@ -52,13 +52,13 @@ fn due_samples_that_did_not_come_count_as_missed() {
 }
 
 #[test]
-fn samples_near_the_kernels_limit_are_noted() {
+fn sample_rates_near_the_kernels_limit_are_counted() {
     let mut totals = EventSampleTotals::new(1);
     let cpu = |samples| SampleCpu {
         samples,
         ..SampleCpu::ZERO
     };
-    // Samples so far at each tenth of a second; the limit is 1,000 per second.
+    // The samples so far on two CPUs, at each tenth of a second; the limit is 1,000 per second.
     for (moment, samples, limited) in [
         (1, [50, 50], 0),
         (100_000_001, [120, 139], 0),
@@ -72,7 +72,7 @@ fn samples_near_the_kernels_limit_are_noted() {
     }
 }
 
-/// The event was multiplexed on one CPU, and not on the other.
+/// The event was multiplexed on CPU 0, but not on CPU 1.
 #[test]
 fn samples_of_an_address_are_scaled_on_each_cpu() {
     let mut totals = EventSampleTotals::new(1);
@@ -92,15 +92,15 @@ fn samples_of_an_address_are_scaled_on_each_cpu() {
     };
     totals.add_address(&key(0, 2), &row(10), 0, 3.0);
     totals.add_address(&key(1, 2), &row(10), 0, 1.0);
-    // Later the event was on the PMU all the time.
+    // At the next reading the event was on the PMU all the time.
     totals.add_address(&key(0, 3), &row(4), 0, 1.0);
-    let all: Vec<_> = totals
+    let counts: Vec<_> = totals
         .addresses
         .values()
         .map(|entry| entry.counts)
         .collect();
-    assert_eq!(all.len(), 1);
-    assert_eq!((all[0].samples, all[0].events), (24, 44_000.0));
+    assert_eq!(counts.len(), 1);
+    assert_eq!((counts[0].samples, counts[0].events), (24, 44_000.0));
 }
 
 /// A busy phase left a long period, which is dropped. Without the factor, no sample would represent
@@ -119,7 +119,7 @@ fn samples_also_stand_for_a_dropped_period() {
         totals.with_dropped_period(0, &now, 0, 1_090_000),
         Some(1.09)
     );
-    // No sample: the next one has the count.
+    // Without a sample, the next sample stands for the count.
     let now = [(0, cpu(500, 1_000_000))].into();
     assert_eq!(totals.with_dropped_period(0, &now, 0, 1_090_000), None);
     assert_eq!(totals.with_dropped_period(0, &now, 1, 1_090_000), None);
