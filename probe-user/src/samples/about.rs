@@ -1,4 +1,4 @@
-//! Metadata of a recording's file, as known at its start.
+//! Metadata of a recording's file that is known when the recording starts.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -46,7 +46,7 @@ fn recording_metadata(
         .collect()
 }
 
-/// Periods by CPU list: the effective one, and the mean with jitter.
+/// By CPU list: the effective period, and the mean period including jitter.
 fn periods(
     machine: &Machine,
     sampling: &SpeOptions,
@@ -101,30 +101,31 @@ fn midrs(machine: &Machine) -> Option<Value> {
     let kinds: Map<String, Value> = distinct
         .into_iter()
         .map(|kind| {
-            let same = cpus.iter().filter(|(_, midr)| *midr == kind);
-            let list: CpuList = same.map(|(cpu, _)| *cpu).collect();
+            let of_kind = cpus.iter().filter(|(_, midr)| *midr == kind);
+            let list: CpuList = of_kind.map(|(cpu, _)| *cpu).collect();
             (list.to_string(), json!(format!("{kind:#018x}")))
         })
         .collect();
     (!kinds.is_empty()).then_some(Value::Object(kinds))
 }
 
-/// One moment, in ns of the clock of `time_ns` and in ns of Unix time; None if the offset of the
-/// first clock is unknown.
+/// The current time, in ns of the clock of `time_ns` and in ns of Unix time; None if the offset of
+/// this time namespace is unknown.
 fn wall_clock(machine: &Machine) -> Option<Value> {
-    let ahead = time_namespace::ahead(machine.procfs())?;
+    let offset = time_namespace::monotonic_offset(machine.procfs())?;
     let wall = || {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, nanos)
     };
     let (monotonic, unix) = at_one_moment(|| nanos(now()), wall);
-    let time = monotonic.wrapping_add_signed(ahead.wrapping_neg());
-    // As texts: numbers of 64 bits are too large for some JSON readers.
+    let time = monotonic.wrapping_add_signed(offset.wrapping_neg());
+    // Times are texts, since numbers of 64 bits are too large for some JSON readers.
     Some(json!({"time_ns": time.to_string(), "unix_ns": unix.to_string()}))
 }
 
-/// Unix time in ns at which the clock of `time_ns` was 0, by a file's metadata.
+/// Unix time in ns at which the clock of `time_ns` was 0, from a file's metadata; None if the
+/// metadata does not have it.
 pub(crate) fn boot_time(about: &[(String, String)]) -> Option<i128> {
     let (_, text) = about.iter().find(|(key, _)| key == "wall_clock")?;
     let anchor: Value = serde_json::from_str(text).ok()?;

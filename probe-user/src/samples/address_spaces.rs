@@ -10,23 +10,24 @@ use std::{
 use super::{Mapping, Sink, mapping};
 use crate::sys::records::{Map, PerfRecord, Task};
 
-/// Maximum mappings of one process that are passed on; a JIT compiler may map without bound.
+/// Maximum number of mappings of one process that are passed to the sink; a JIT compiler may map
+/// without bound.
 const MAX_MAPPINGS: usize = 16_384;
 
-/// Maximum bytes of all passed mappings as JSON. A Parquet file has them in its footer, and readers
-/// refuse footers of 100 MB.
+/// Maximum bytes of all passed mappings as JSON. A Parquet file has the JSON in its footer, and
+/// readers refuse footers of 100 MB.
 const MAX_BYTES: usize = 32 << 20;
 
 /// The mappings of a process in order; a later one replaces those that it overlaps.
 #[derive(Debug, Default)]
 struct AddressSpace {
     mappings: Vec<Arc<Mapping>>,
-    /// How many of `mappings` were passed on.
+    /// How many of `mappings` were passed to the sink.
     passed: usize,
-    /// How many were passed on since the process began, including before an exec.
+    /// How many mappings were passed to the sink since the process began, before an exec too.
     total_passed: usize,
-    /// Whether no read of procfs is needed: it was read, or the process executed a program during
-    /// the recording.
+    /// Whether the mappings are complete: procfs was read, or the process executed a program during
+    /// the recording, so that records have all of them.
     was_read: bool,
     /// The round in which the process exited.
     ended: Option<u64>,
@@ -38,9 +39,9 @@ pub(super) struct AddressSpaces {
     spaces: HashMap<u32, AddressSpace>,
     proc: PathBuf,
     round: u64,
-    /// Bytes that may still be passed on.
+    /// Bytes of mappings as JSON that may still be passed to the sink.
     bytes_left: usize,
-    /// Mappings not passed on, because of a limit.
+    /// Number of mappings that were not passed to the sink because of a limit.
     pub(super) left_out: u64,
 }
 
@@ -61,13 +62,13 @@ impl AddressSpaces {
             PerfRecord::Fork(Task { pid, parent, .. }) if pid != parent => {
                 let parent = self.spaces.get(&parent);
                 let mappings = parent.map(|parent| {
-                    let own = |mapping: &Arc<Mapping>| {
+                    let for_child = |mapping: &Arc<Mapping>| {
                         Arc::new(Mapping {
                             pid,
                             ..(**mapping).clone()
                         })
                     };
-                    parent.mappings.iter().map(own).collect()
+                    parent.mappings.iter().map(for_child).collect()
                 });
                 let space = AddressSpace {
                     was_read: parent.is_some_and(|parent| parent.was_read),
@@ -76,7 +77,7 @@ impl AddressSpaces {
                 };
                 self.spaces.insert(pid, space);
             }
-            // The new program's mappings follow.
+            // An exec drops the old mappings; records of the new program's mappings follow.
             PerfRecord::Comm {
                 pid, exec: true, ..
             } => {
@@ -135,12 +136,12 @@ impl AddressSpaces {
         let lines = mapping::of_process(&self.proc, pid).into_iter();
         let found: Vec<_> = lines
             .map(|line| line.mapping)
-            .filter(|found| is_named(&found.path))
+            .filter(|mapping| is_named(&mapping.path))
             .map(Arc::new)
             .collect();
         let known = std::mem::take(&mut space.mappings).into_iter();
-        let late = known.filter(|known| !found.contains(known));
-        space.mappings = found.iter().cloned().chain(late).collect();
+        let only_in_records = known.filter(|known| !found.contains(known));
+        space.mappings = found.iter().cloned().chain(only_in_records).collect();
         let excess = space.mappings.len().saturating_sub(MAX_MAPPINGS);
         space.mappings.truncate(MAX_MAPPINGS);
         self.left_out += excess as u64;
@@ -165,7 +166,7 @@ impl AddressSpaces {
         space.passed = space.mappings.len();
     }
 
-    /// Ends a round: forgets processes that exited before it.
+    /// Ends a round: forgets processes that exited in an earlier round.
     pub(super) fn end_round(&mut self) {
         let round = self.round;
         self.spaces
@@ -174,7 +175,7 @@ impl AddressSpaces {
     }
 }
 
-/// Whether a mapping has a name: a path, or one in brackets; not `//anon`.
+/// Whether a mapping has a path, or a name in brackets. Anonymous memory (`//anon`) has neither.
 fn is_named(path: &str) -> bool {
     path.starts_with('/') && !path.starts_with("//") || path.starts_with('[')
 }
@@ -309,11 +310,11 @@ mod tests {
         let proc = Tree::new();
         let (mut spaces, sink) = (AddressSpaces::new(proc.path()), Bytes::default());
         let name = [b"/tmp/\x01".as_slice(), &[b'x'; 3000]].concat();
-        let mut all = 0;
+        let mut added = 0;
         for pid in 1..=3_000 {
             for n in 0..5 {
                 spaces.on_record(&map(pid, n << 12, &name));
-                all += 1;
+                added += 1;
             }
             spaces.pass_new_mappings(pid, &sink);
             spaces.on_record(&PerfRecord::Exit(task(pid, 1)));
@@ -321,7 +322,7 @@ mod tests {
         }
         let (count, bytes) = sink.0.into_inner().unwrap();
         assert!((MAX_BYTES - 4096..=MAX_BYTES).contains(&bytes), "{bytes}");
-        assert_eq!(count + spaces.left_out, all);
+        assert_eq!(count + spaces.left_out, added);
     }
 
     #[test]

@@ -14,14 +14,15 @@ use crate::{
 /// Options of sampling by events (`docs/reference/mem.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessSampling {
-    /// Events from one sample to the next; None: the default number of samples per second and CPU.
+    /// Number of events from one sample to the next; None: by the default number of samples per
+    /// second and CPU.
     pub period: Option<u64>,
     /// Minimum latency in cycles; accesses without a latency are kept.
     pub min_latency: Option<u16>,
 }
 
 impl AccessSampling {
-    /// The events; empty if this machine has SPE, or no such events.
+    /// The memory-access events; empty if this machine has SPE, or none of these events.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl Backend {
         }
     }
 
-    /// CPU masks of the PMUs.
+    /// The CPUs that each PMU names.
     pub(super) fn masks(&self) -> Vec<&CpuList> {
         let spe = self.spe().iter().map(|event| &event.cpus);
         let sampled = match self {
@@ -113,7 +114,7 @@ impl Backend {
         spe.chain(events).collect()
     }
 
-    /// Metadata of the file: keys and values.
+    /// Metadata about sampling for a file: keys and values.
     pub(super) fn about(&self) -> Vec<(&'static str, String)> {
         match self {
             Self::Spe(sampling, _) => vec![

@@ -37,11 +37,11 @@ impl AccessCounter {
         })
     }
 
-    /// Accesses so far, scaled if the counter was multiplexed; None if it never ran.
+    /// Number of accesses so far, scaled if the counter was multiplexed; None if it never ran.
     ///
     /// # Errors
     ///
-    /// If it cannot be read.
+    /// If the counter cannot be read.
     pub fn read(&self) -> Result<Option<f64>, RecordError> {
         let perf::CounterReading {
             count,

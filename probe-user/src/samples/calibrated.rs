@@ -1,5 +1,5 @@
-//! Results of `mem calibrate`: accuracy and cost of sampling by setting. This is the verb's JSON;
-//! the pictures and the report's page are drawn from it.
+//! Results of `mem calibrate`: accuracy and cost of sampling by setting. They are the verb's JSON,
+//! from which pictures and the report's page are drawn.
 
 mod svg;
 
@@ -18,7 +18,7 @@ pub const CALIBRATED_FORMAT: u32 = 1;
 pub struct Mean {
     /// The mean of all runs.
     pub mean: f64,
-    /// Their standard deviation; 0 for one run.
+    /// The standard deviation of the runs; 0 for one run.
     pub deviation: f64,
 }
 
@@ -27,11 +27,11 @@ pub struct Mean {
 pub struct Unsampled {
     /// Thread count given to the command; None if none was.
     pub threads: Option<u32>,
-    /// Seconds of the command alone.
+    /// Run time of the command alone, in seconds.
     pub seconds: Mean,
-    /// Loads and stores, counted by the event `mem_access`.
+    /// Loads and stores per run, counted by the event `mem_access`.
     pub mem_access: Mean,
-    /// Seconds of the command while `mem_access` was counted.
+    /// Run time of the command while `mem_access` was counted, in seconds.
     pub counted_seconds: Mean,
 }
 
@@ -52,24 +52,24 @@ pub struct CalibratedSetting {
     pub samples: Mean,
     /// Samples per run with an address or time of zero.
     pub invalid: Mean,
-    /// AUX buffers with sample collisions.
+    /// AUX buffers per run with sample collisions.
     pub collisions: Mean,
-    /// AUX buffers that were full, or lost data.
+    /// AUX buffers per run that were full, or lost data.
     pub truncated: Mean,
-    /// Records that were lost or damaged.
+    /// Records per run that were lost or damaged.
     pub lost: Mean,
 }
 
-/// A whole study.
+/// All results of a `mem calibrate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibrated {
-    /// [`CALIBRATED_FORMAT`].
+    /// The version, which is [`CALIBRATED_FORMAT`].
     pub format: u32,
-    /// The platform, as the catalogue calls it.
+    /// The platform's name in the catalogue.
     pub platform: String,
     /// Metadata of the machine and the command line, as in the files of `mem record`.
     pub about: BTreeMap<String, String>,
-    /// Runs of each setting.
+    /// Number of runs of each setting.
     pub runs: usize,
     /// Mean number of operations that jitter adds to each period.
     pub jitter: f64,
@@ -86,9 +86,9 @@ pub struct Calibrated {
 /// Settings that differ in one option only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// The option.
+    /// The option that varies.
     pub over: SweptOption,
-    /// Indices of the settings, in the order of the option's values.
+    /// Indices into [`Calibrated::settings`], in the order of the option's values.
     pub settings: Vec<usize>,
 }
 
@@ -103,21 +103,21 @@ pub enum SweptOption {
     Threads,
 }
 
-/// A plot of a sweep: one value of its settings.
+/// A plot of one result, such as the accuracy, over the settings of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepPlot {
-    /// Name of the value.
+    /// Name of the result.
     pub value: &'static str,
-    /// The option.
+    /// The option that varies.
     pub over: SweptOption,
-    /// Range of the value's axis.
+    /// Range of the result's axis.
     pub ends: (f64, f64),
-    /// Name and value of each setting, in the order of the sweep.
+    /// For each setting, in the order of the sweep: the value of its option, and the result.
     pub means: Vec<(String, Mean)>,
 }
 
 impl SweptOption {
-    /// Its name in plots.
+    /// Name of the option in plots.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl SweptOption {
         }
     }
 
-    /// The value of a setting, in the syntax of the option.
+    /// The option's value in a setting, as it is written on the command line.
     #[must_use]
     pub fn value_of(self, setting: &CalibratedSetting) -> String {
         match self {
@@ -136,6 +136,7 @@ impl SweptOption {
         }
     }
 
+    /// The option's value in a setting, as a number.
     fn number(self, setting: &CalibratedSetting) -> u64 {
         match self {
             Self::Period => setting.period,
@@ -160,19 +161,20 @@ impl Calibrated {
     #[must_use]
     pub fn sweeps(&self) -> Vec<Sweep> {
         let sweep = |over: SweptOption| {
-            // For each setting, those that differ from it in this option only; the largest such set
-            // is the sweep.
+            // One set for each setting: itself, and those that differ from it in this option only.
+            // The largest set is the sweep.
             let sets = self.settings.iter().map(|base| {
                 let all = self.settings.iter().enumerate();
-                let same = all.filter(|(_, tried)| over.differ_only_in(tried, base));
-                same.map(|(at, _)| at).collect::<Vec<_>>()
+                let in_sweep = all.filter(|(_, setting)| over.differ_only_in(setting, base));
+                in_sweep.map(|(index, _)| index).collect::<Vec<_>>()
             });
             let mut settings = sets.max_by_key(Vec::len).unwrap_or_default();
-            settings.sort_by_key(|at| over.number(&self.settings[*at]));
+            settings.sort_by_key(|index| over.number(&self.settings[*index]));
             Sweep { over, settings }
         };
-        let all = [SweptOption::Period, SweptOption::Aux, SweptOption::Threads].map(sweep);
-        all.into_iter()
+        let sweeps = [SweptOption::Period, SweptOption::Aux, SweptOption::Threads].map(sweep);
+        sweeps
+            .into_iter()
             .filter(|sweep| sweep.settings.len() > 1)
             .collect()
     }
@@ -181,17 +183,17 @@ impl Calibrated {
     /// 0).
     #[must_use]
     pub fn plots(&self) -> Vec<SweepPlot> {
-        type Pick = fn(&CalibratedSetting) -> Mean;
-        let plotted: [(_, _, Pick); 2] = [
+        type ResultField = fn(&CalibratedSetting) -> Mean;
+        let plotted: [(_, _, ResultField); 2] = [
             ("accuracy", 1.0, |it| it.accuracy),
             ("time overhead", 0.0, |it| it.overhead),
         ];
         let mut plots = Vec::new();
         for Sweep { over, settings } in self.sweeps() {
-            for (value, included, pick) in plotted {
+            for (value, included, result) in plotted {
                 let means: Vec<_> = { settings.iter() }
-                    .map(|at| &self.settings[*at])
-                    .map(|it| (over.value_of(it), pick(it)))
+                    .map(|index| &self.settings[*index])
+                    .map(|it| (over.value_of(it), result(it)))
                     .collect();
                 plots.push(SweepPlot {
                     value,
@@ -205,12 +207,13 @@ impl Calibrated {
     }
 }
 
-/// A range that includes the means with their deviations, and `included`.
+/// The smallest range that includes the means with their deviations, and `included`; widened if it
+/// is empty.
 fn range(means: &[(String, Mean)], included: f64) -> (f64, f64) {
     let ends =
         { means.iter() }.flat_map(|(_, it)| [it.mean - it.deviation, it.mean + it.deviation]);
     match extent(ends.chain([included])) {
         (low, high) if high - low < 1e-6 => (low - 0.005, high + 0.005),
-        around => around,
+        wide => wide,
     }
 }

@@ -1,5 +1,6 @@
 //! Encodes two kinds of column chunks: those with few distinct values, and those with nulls only.
-//! The parquet crate would hash every value and walk every row's level.
+//! This saves time: the parquet crate hashes every value and visits the definition level of every
+//! row.
 
 use std::fs::File;
 
@@ -21,17 +22,17 @@ use parquet::{
 
 use super::column_buffers::Levels;
 
-/// Values of one bit-packed group.
+/// Number of values in a bit-packed group.
 const GROUP: usize = 8;
 
 /// Maximum number of distinct values in a dictionary: the lookup table must fit the first-level
 /// cache.
 const MAX_DISTINCT: usize = 2048;
 
-/// Slots of the lookup table: at least half of them stay free.
+/// Number of slots of the lookup table: at least half of them stay free.
 const SLOTS: usize = 2 * MAX_DISTINCT;
 
-/// A free slot.
+/// Content of a free slot; other slots have the index of a value.
 const FREE: u16 = u16::MAX;
 
 /// Dictionary-encodes a column of numbers: returns the dictionary and each value's index. None if
@@ -39,23 +40,23 @@ const FREE: u16 = u16::MAX;
 /// is smaller then.
 pub(super) fn dictionary_encoded<T: DataType>(values: &[T::T]) -> Option<(Dictionary, Vec<u16>)>
 where
-    T::T: Copy + Bits,
+    T::T: Copy + DictionaryNumber,
 {
-    let most = MAX_DISTINCT.min(values.len() / 4);
+    let max_distinct = MAX_DISTINCT.min(values.len() / 4);
     let mut slots = vec![FREE; SLOTS];
-    let mut distinct: Vec<T::T> = Vec::with_capacity(most);
-    let mut numbers = Vec::with_capacity(values.len());
+    let mut distinct: Vec<T::T> = Vec::with_capacity(max_distinct);
+    let mut indices = Vec::with_capacity(values.len());
     let mut last = None;
     for value in values {
-        let number = match last {
-            Some((same, number)) if same == *value => number,
+        let index = match last {
+            Some((previous, index)) if previous == *value => index,
             _ => {
                 let mut slot = value.slot();
                 while slots[slot] != FREE && distinct[usize::from(slots[slot])] != *value {
                     slot = (slot + 1) % SLOTS;
                 }
                 if slots[slot] == FREE {
-                    if distinct.len() == most {
+                    if distinct.len() == max_distinct {
                         return None;
                     }
                     slots[slot] = u16::try_from(distinct.len()).expect("at most MAX_DISTINCT");
@@ -64,25 +65,25 @@ where
                 slots[slot]
             }
         };
-        last = Some((*value, number));
-        numbers.push(number);
+        last = Some((*value, index));
+        indices.push(index);
     }
     let mut dictionary = Dictionary::default();
     for value in distinct {
         value.add_to(&mut dictionary);
     }
-    Some((dictionary, numbers))
+    Some((dictionary, indices))
 }
 
 /// Numbers that can be dictionary-encoded.
-pub(super) trait Bits {
+pub(super) trait DictionaryNumber {
     /// First slot to try in a table of [`SLOTS`].
     fn slot(self) -> usize;
-    /// Adds it to the values of a dictionary.
+    /// Adds this number to the values of a dictionary.
     fn add_to(self, dictionary: &mut Dictionary);
 }
 
-impl Bits for i64 {
+impl DictionaryNumber for i64 {
     fn slot(self) -> usize {
         // Multiplicative hashing: the upper bits depend on all others.
         let hash = self.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -94,7 +95,7 @@ impl Bits for i64 {
     }
 }
 
-impl Bits for i32 {
+impl DictionaryNumber for i32 {
     fn slot(self) -> usize {
         i64::from(self).slot()
     }
@@ -128,18 +129,19 @@ impl Dictionary {
         self.count += 1;
     }
 
-    /// Bits of the largest index.
+    /// Number of bits of the largest index.
     fn width(&self) -> usize {
         (u32::BITS - self.count.saturating_sub(1).leading_zeros()) as usize
     }
 }
 
-/// Writes the next column's chunk: indices into `dictionary`.
+/// Writes the chunk of the next column. Its values are `indices` into `dictionary`; `levels` says
+/// which rows have one.
 pub(super) fn append(
     group: &mut SerializedRowGroupWriter<'_, File>,
     column: &ColumnDescPtr,
     levels: Levels<'_>,
-    numbers: &[u16],
+    indices: &[u16],
     dictionary: Dictionary,
 ) -> Result<(), ParquetError> {
     let mut sink = TrackedWrite::new(Vec::new());
@@ -153,12 +155,12 @@ pub(super) fn append(
     };
     let mut page = Vec::new();
     write_levels(levels, &mut page);
-    if !numbers.is_empty() {
+    if !indices.is_empty() {
         encoding = Encoding::RLE_DICTIONARY;
         encodings.push(encoding);
         let width = dictionary.width();
         page.push(u8::try_from(width).expect("at most 16 bits"));
-        hybrid(numbers, u64::from, width, &mut page);
+        hybrid(indices, u64::from, width, &mut page);
         let length = dictionary.plain.len();
         let values = Page::DictionaryPage {
             buf: dictionary.plain.into(),
@@ -204,20 +206,21 @@ pub(super) fn append(
     group.append_column(&bytes, close)
 }
 
-/// Writes the definition levels, after their length in bytes.
+/// Writes the length of the encoded definition levels in bytes, then the levels.
 fn write_levels(levels: Levels<'_>, out: &mut Vec<u8>) {
-    let from = out.len();
+    let start = out.len();
     out.extend([0; 4]);
     match levels {
         Levels::None(rows) => run(rows, 0, 1, out),
         Levels::All(rows) => run(rows, 1, 1, out),
         Levels::Some(each) => hybrid(each, |level| level.cast_unsigned().into(), 1, out),
     }
-    let length = u32::try_from(out.len() - from - 4).expect("less than a byte for a row");
-    out[from..from + 4].copy_from_slice(&length.to_le_bytes());
+    let length = u32::try_from(out.len() - start - 4).expect("less than a byte for a row");
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Encodes with Parquet's RLE/bit-packing hybrid, `width` bits for each value, at most 16.
+/// Encodes values with Parquet's RLE/bit-packing hybrid. `bits` gives the bits of a value: `width`
+/// bits, at most 16.
 fn hybrid<T: Copy + PartialEq>(
     values: &[T],
     bits: impl Fn(T) -> u64,
@@ -229,19 +232,19 @@ fn hybrid<T: Copy + PartialEq>(
         let is_packed =
             |group: &&[T]| group.len() < GROUP || group.iter().any(|value| *value != group[0]);
         let groups = rest.chunks(GROUP).take_while(is_packed).count();
-        let (packed, runs) = rest.split_at(rest.len().min(groups * GROUP));
+        let (to_pack, runs) = rest.split_at(rest.len().min(groups * GROUP));
         if groups > 0 {
             varint((groups as u64) << 1 | 1, out);
         }
-        for group in packed.chunks(GROUP) {
+        for group in to_pack.chunks(GROUP) {
             // Half a group has at most 64 bits.
             let half = |values: &[T]| {
                 let values = values.iter().rev();
-                values.fold(0, |all, value| all << width | bits(*value))
+                values.fold(0, |packed, value| packed << width | bits(*value))
             };
             let (low, high) = group.split_at(group.len().min(GROUP / 2));
-            let all = u128::from(half(low)) | u128::from(half(high)) << (width * GROUP / 2);
-            out.extend_from_slice(&all.to_le_bytes()[..width]);
+            let packed = u128::from(half(low)) | u128::from(half(high)) << (width * GROUP / 2);
+            out.extend_from_slice(&packed.to_le_bytes()[..width]);
         }
         rest = runs;
         if let Some(value) = runs.first() {
@@ -252,11 +255,13 @@ fn hybrid<T: Copy + PartialEq>(
     }
 }
 
+/// Encodes a run: `count` times the same value.
 fn run(count: usize, value: u64, width: usize, out: &mut Vec<u8>) {
     varint((count as u64) << 1, out);
     out.extend_from_slice(&value.to_le_bytes()[..width.div_ceil(8)]);
 }
 
+/// Encodes a number in ULEB128.
 fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);

@@ -1,5 +1,5 @@
 //! Converts timestamps: ticks of the generic timer to perf's clock, and perf's clock to the
-//! kernel's `CLOCK_MONOTONIC` of the initial time namespace.
+//! kernel's `CLOCK_MONOTONIC`, which is that of the initial time namespace.
 
 use std::path::Path;
 
@@ -34,29 +34,29 @@ impl TickClock {
 /// Offset of `CLOCK_MONOTONIC` from perf's clock at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Anchor {
-    /// ns of perf's clock.
+    /// The moment, in ns of perf's clock.
     at: u64,
-    /// Offset, ns.
+    /// By how many ns `CLOCK_MONOTONIC` is ahead of perf's clock.
     ahead: i64,
 }
 
 /// Converts ticks to perf's clock and to `CLOCK_MONOTONIC`. The two clocks run at different rates
-/// (NTP slews one of them), so their offset is measured at each drain and interpolated between
-/// drains.
+/// (NTP slews only `CLOCK_MONOTONIC`), so their offset is measured at each drain and interpolated
+/// between drains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordClock {
     pub(super) ticks: TickClock,
     anchors: Option<[Anchor; 2]>,
-    /// Offset of this process's `CLOCK_MONOTONIC` from the kernel's, in ns. If unknown, samples
-    /// have no time.
+    /// Offset of this process's `CLOCK_MONOTONIC` from the kernel's, in ns. If it is unknown,
+    /// samples have no time.
     namespace: Option<i64>,
 }
 
 impl RecordClock {
-    /// None if the timer that records use cannot be read.
+    /// A clock without measurements; None if the timer that records use cannot be read.
     pub(super) fn new(ticks: TickClock, proc: &Path) -> Option<Self> {
         timer()?;
-        let namespace = time_namespace::ahead(proc);
+        let namespace = time_namespace::monotonic_offset(proc);
         if namespace.is_none() {
             tracing::warn!(
                 "samples have no time_ns: /proc does not show the clock offset of this time \
@@ -74,7 +74,8 @@ impl RecordClock {
         }
     }
 
-    /// A clock without measurements: both clocks are taken as equal.
+    /// A clock for replays, which is never measured: perf's clock and `CLOCK_MONOTONIC` are taken
+    /// as equal.
     pub(super) fn fixed(ticks: TickClock) -> Self {
         let mut clock = Self::unmeasured(ticks, Some(0));
         clock.add(0, ticks.nanos(0));
@@ -91,6 +92,7 @@ impl RecordClock {
         self.add(ticks, now.wrapping_add_signed(namespace.wrapping_neg()));
     }
 
+    /// Adds a measurement: the timer's count and `CLOCK_MONOTONIC` at one moment.
     fn add(&mut self, ticks: u64, monotonic: u64) {
         let at = self.ticks.nanos(ticks);
         let new = Anchor {
@@ -109,7 +111,7 @@ impl RecordClock {
     }
 }
 
-/// One moment in both clocks.
+/// One moment, in perf's clock and in `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockTimes {
     /// ns of perf's clock.
@@ -118,13 +120,14 @@ pub(super) struct ClockTimes {
     pub(super) monotonic: Option<u64>,
 }
 
+/// `CLOCK_MONOTONIC` at a time of perf's clock, interpolated between two measurements.
 fn monotonic([old, new]: [Anchor; 2], at: u64) -> u64 {
     let span = new.at.wrapping_sub(old.at);
     let inside = at.clamp(old.at, new.at.max(old.at)).wrapping_sub(old.at);
     let drift = new.ahead.wrapping_sub(old.ahead);
     let part = match (span, drift) {
         (0, _) | (_, 0) => 0,
-        // Fast path, taken for each sample: both are small between two drains.
+        // Fast path, taken for nearly each sample: drift and time between two drains are small.
         _ => match (i64::try_from(span), i64::try_from(inside)) {
             (Ok(span), Ok(inside)) if drift.checked_mul(inside).is_some() => drift * inside / span,
             _ => {
@@ -157,7 +160,7 @@ mod tests {
     fn ticks_become_ns_without_overflow() {
         assert_eq!(CLOCK.nanos(0), 1000);
         assert_eq!(CLOCK.nanos(25_000_000), 1_000_001_000);
-        // Three years: the plain product would not fit 64 bits.
+        // After three years the product of ticks and mult would not fit 64 bits.
         let years = 25_000_000 * 3600 * 24 * 365 * 3;
         assert_eq!(CLOCK.nanos(years), years * 40 + 1000);
     }
@@ -174,7 +177,7 @@ mod tests {
         assert_eq!(monotonic_at(&clock, 1_000), Some(41_500));
         assert_eq!(monotonic_at(&clock, 1_500), Some(61_550));
         assert_eq!(monotonic_at(&clock, 2_000), Some(81_600));
-        // Outside, the nearest measurement holds.
+        // Before the first and after the last measurement, the nearest one applies.
         assert_eq!(monotonic_at(&clock, 500), Some(21_500));
         assert_eq!(monotonic_at(&clock, 3_000), Some(121_600));
     }

@@ -1,38 +1,48 @@
-//! Buffers of a row group, one for each column. They do not allocate per value, and their loop over
-//! samples does not branch on whether a value is missing.
+//! Buffers of a row group, one for each column. They allocate no memory per value, and their loop
+//! over samples does not branch on whether a value is missing.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::Sample;
 
-/// Which rows of a column have a value. Most columns have a value in every row, or in none; levels
-/// of single rows are kept only for the others.
+/// Which rows of a column have a value. Most columns have a value in every row, or in none; only
+/// for the remaining columns a level is kept for each row.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     rows: usize,
+    /// Number of rows with a value.
     present: usize,
-    each: Vec<i16>,
+    /// As in [`Levels::Some`]; empty if all rows are alike.
+    row_levels: Vec<i16>,
 }
 
 /// Definition levels of a column's rows.
 #[derive(Clone, Copy)]
 pub(super) enum Levels<'a> {
+    /// Number of rows, all without a value.
     None(usize),
+    /// Number of rows, all with a value.
     All(usize),
     /// 1 for each row with a value, 0 for one without.
     Some(&'a [i16]),
 }
 
 impl Presence {
-    pub(super) fn add(&mut self, rows: usize, present: usize, each: impl Iterator<Item = bool>) {
-        let before = (self.rows, i16::from(self.present > 0));
+    /// Adds `rows` rows, of which `present` have a value; `has_value` says which.
+    pub(super) fn add(
+        &mut self,
+        rows: usize,
+        present: usize,
+        has_value: impl Iterator<Item = bool>,
+    ) {
+        let (rows_before, level_before) = (self.rows, i16::from(self.present > 0));
         self.rows += rows;
         self.present += present;
         if let Levels::Some(_) = self.levels() {
-            if self.each.is_empty() {
-                self.each.resize(before.0, before.1);
+            if self.row_levels.is_empty() {
+                self.row_levels.resize(rows_before, level_before);
             }
-            self.each.extend(each.map(i16::from));
+            self.row_levels.extend(has_value.map(i16::from));
         }
     }
 
@@ -40,13 +50,13 @@ impl Presence {
         match self.present {
             0 => Levels::None(self.rows),
             present if present == self.rows => Levels::All(self.rows),
-            _ => Levels::Some(&self.each),
+            _ => Levels::Some(&self.row_levels),
         }
     }
 
     fn clear(&mut self) {
         (self.rows, self.present) = (0, 0);
-        self.each.clear();
+        self.row_levels.clear();
     }
 }
 
@@ -60,19 +70,19 @@ pub(super) struct ColumnBuffer<T> {
 impl<T: Copy + Default> ColumnBuffer<T> {
     #[inline]
     pub(super) fn extend(&mut self, samples: &[Sample], mut get: impl FnMut(&Sample) -> Option<T>) {
-        let from = self.values.len();
-        self.values.resize(from + samples.len(), T::default());
-        let values = &mut self.values[from..];
+        let old_length = self.values.len();
+        self.values.resize(old_length + samples.len(), T::default());
+        let values = &mut self.values[old_length..];
         let mut present = 0;
         for sample in samples {
             let value = get(sample);
-            // A missing value is overwritten by the next one.
+            // The next value overwrites a missing one.
             values[present] = value.unwrap_or_default();
             present += usize::from(value.is_some());
         }
-        self.values.truncate(from + present);
-        let each = samples.iter().map(|sample| get(sample).is_some());
-        self.presence.add(samples.len(), present, each);
+        self.values.truncate(old_length + present);
+        let has_value = samples.iter().map(|sample| get(sample).is_some());
+        self.presence.add(samples.len(), present, has_value);
     }
 
     /// Removes the values, and keeps the memory.
@@ -82,7 +92,7 @@ impl<T: Copy + Default> ColumnBuffer<T> {
     }
 }
 
-/// How a sample gets its name in a column.
+/// How to get the name of a sample in a column of names.
 #[derive(Clone, Copy)]
 pub(super) struct NameLookup {
     /// A number below [`KEYS`] that determines the name.
@@ -94,7 +104,7 @@ pub(super) struct NameLookup {
 pub(super) const KEYS: usize = 1024;
 
 /// The key's name was not looked up yet.
-const UNKNOWN: u16 = u16::MAX;
+const NOT_LOOKED_UP: u16 = u16::MAX;
 /// The key has no name.
 const NAMELESS: u16 = u16::MAX - 1;
 
@@ -104,6 +114,7 @@ const NAMELESS: u16 = u16::MAX - 1;
 pub(super) struct NameBuffer {
     pub(super) indices: ColumnBuffer<u16>,
     pub(super) distinct: Vec<&'static str>,
+    /// The index of each key's name, [`NOT_LOOKED_UP`] or [`NAMELESS`].
     by_key: Box<[u16; KEYS]>,
 }
 
@@ -112,7 +123,7 @@ impl Default for NameBuffer {
         Self {
             indices: ColumnBuffer::default(),
             distinct: Vec::new(),
-            by_key: Box::new([UNKNOWN; KEYS]),
+            by_key: Box::new([NOT_LOOKED_UP; KEYS]),
         }
     }
 }
@@ -125,15 +136,16 @@ impl NameBuffer {
             by_key,
         } = self;
         indices.extend(samples, |sample| {
-            let known = &mut by_key[usize::from((lookup.key)(sample)?) % KEYS];
-            if *known == UNKNOWN {
-                *known = (lookup.name)(sample).map_or(NAMELESS, |name| index(distinct, name));
+            let cached = &mut by_key[usize::from((lookup.key)(sample)?) % KEYS];
+            if *cached == NOT_LOOKED_UP {
+                *cached = (lookup.name)(sample).map_or(NAMELESS, |name| index(distinct, name));
             }
-            (*known != NAMELESS).then_some(*known)
+            (*cached != NAMELESS).then_some(*cached)
         });
     }
 }
 
+/// The index of a name in `distinct`; adds the name if it is missing.
 fn index(distinct: &mut Vec<&'static str>, name: &'static str) -> u16 {
     let at = distinct
         .iter()
@@ -151,6 +163,7 @@ pub(super) struct TextBuffer {
     pub(super) indices: ColumnBuffer<u16>,
     pub(super) distinct: Vec<Arc<str>>,
     by_text: HashMap<Arc<str>, u16>,
+    /// The last text with its index: most samples have the text of the sample before.
     last: Option<(Arc<str>, u16)>,
 }
 
@@ -161,6 +174,7 @@ impl TextBuffer {
         self.indices = indices;
     }
 
+    /// The index of a text in `distinct`; adds the text if it is missing.
     fn index(&mut self, text: &Arc<str>) -> u16 {
         match &self.last {
             Some((last, index)) if Arc::ptr_eq(last, text) => *index,

@@ -1,5 +1,6 @@
 //! The columns of the samples' Parquet file: name, type, unit, and how to get the value from a
-//! [`Sample`]. docs/reference/mem-record.md documents them; a test compares the two.
+//! [`Sample`]. docs/reference/mem-record.md documents the columns; a test compares it with this
+//! list.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use super::{
     sample::SampleData,
 };
 
-/// How a column gets the values of a batch; None is null. Numbers have one function for a whole
-/// batch, so that there is no call for each value.
+/// How a column gets the values of a batch of samples; None is null. Columns of numbers have a
+/// function for a whole batch, which avoids a call per value.
 #[derive(Clone, Copy)]
 pub(super) enum SampleFill {
-    /// Wall-clock time, in ns since 1970: a sample's time and the file's boot time.
+    /// Wall-clock time, in ns since 1970: the sum of a sample's time and the file's boot time.
     UnixTime,
     /// Unsigned, 64 bits.
     Long(fn(&[Sample], &mut ColumnBuffer<i64>)),
@@ -31,7 +32,7 @@ pub(super) enum SampleFill {
 #[derive(Clone, Copy)]
 pub(super) struct SampleColumn {
     pub(super) name: &'static str,
-    /// Unit or kind of its values, for the file's metadata.
+    /// Unit or kind of the values, for the file's metadata.
     pub(super) unit: &'static str,
     pub(super) fill: SampleFill,
 }
@@ -107,7 +108,7 @@ pub(super) const COLUMNS: &[SampleColumn] = &[
         SampleData::Record(record) => record.pc()?.address(),
         SampleData::Access(access) => access.pc,
     })),
-    int!("pc_el", "exception level", |s| Some(level(
+    int!("pc_el", "exception level", |s| Some(level_number(
         s.record()?.pc()?.level()
     ))),
     long!("va", "address", Sample::address),
@@ -123,14 +124,14 @@ pub(super) const COLUMNS: &[SampleColumn] = &[
         |s| Some(s.record()?.physical_address()?.space() as u16),
         |s| Some(s.record()?.physical_address()?.space().name())
     ),
-    name!("op", "name", operation, |s| Some(match &s.data {
-        SampleData::Record(record) => class(record.operation()?),
+    name!("op", "name", operation_key, |s| Some(match &s.data {
+        SampleData::Record(record) => class_name(record.operation()?),
         SampleData::Access(_) => match s.class()? {
             Class::Store => "store",
             _ => "load",
         },
     })),
-    name!("op_kind", "name", operation, |s| kind(
+    name!("op_kind", "name", operation_key, |s| kind_name(
         s.record()?.operation()?
     )),
     int!("op_raw", "bits", |s| Some(
@@ -179,7 +180,7 @@ pub(super) const COLUMNS: &[SampleColumn] = &[
     text!("phase", "names with a slash between", |s| s.phase.as_ref()),
 ];
 
-const fn level(level: ExceptionLevel) -> u32 {
+const fn level_number(level: ExceptionLevel) -> u32 {
     match level {
         ExceptionLevel::El0 => 0,
         ExceptionLevel::El1 => 1,
@@ -188,11 +189,11 @@ const fn level(level: ExceptionLevel) -> u32 {
     }
 }
 
-/// Class and payload in one number: the key of an operation's names.
-fn operation(sample: &Sample) -> Option<u16> {
+/// The key by which names of an operation are cached: its class and payload in one number.
+fn operation_key(sample: &Sample) -> Option<u16> {
     let record = match &sample.data {
         SampleData::Record(record) => record,
-        // Disjoint from SPE's numbers, which have 8 bits of payload below a few classes.
+        // Bit 15 distinguishes these keys from those of SPE, which are below 4 << 8.
         SampleData::Access(_) => return Some(1 << 15 | sample.class()? as u16),
     };
     let operation = record.operation()?;
@@ -205,7 +206,7 @@ fn operation(sample: &Sample) -> Option<u16> {
     Some(class << u8::BITS | u16::from(payload(operation)))
 }
 
-const fn class(operation: Operation) -> &'static str {
+const fn class_name(operation: Operation) -> &'static str {
     match operation {
         Operation::LoadStore(op) if op.is_store() => "store",
         Operation::LoadStore(_) => "load",
@@ -215,8 +216,8 @@ const fn class(operation: Operation) -> &'static str {
     }
 }
 
-/// What the operation accesses, or the kind of a branch, if the core reports it.
-fn kind(operation: Operation) -> Option<&'static str> {
+/// The kind of an access or a branch; None if the core does not report it.
+fn kind_name(operation: Operation) -> Option<&'static str> {
     Some(match operation {
         Operation::LoadStore(op) => match op.kind() {
             LoadStoreKind::General => "general",

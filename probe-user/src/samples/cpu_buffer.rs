@@ -17,7 +17,7 @@ use super::{
 };
 use crate::sys::records::PerfRecord;
 
-/// AUX bytes that a `PERF_RECORD_AUX` announced, with its task.
+/// AUX bytes that a `PERF_RECORD_AUX` announced, with that record's task, time and CPU.
 #[derive(Clone, Copy, Debug)]
 struct AuxRange {
     from: u64,
@@ -25,17 +25,20 @@ struct AuxRange {
     stamp: Stamp,
 }
 
-/// AUX bytes to decode together; without a stamp if no record announced them.
+/// AUX bytes to decode together.
 struct AuxPiece {
     from: u64,
     to: u64,
+    /// The task, time and CPU of the record that announced the bytes; None if none did.
     stamp: Option<Stamp>,
 }
 
-/// A buffer with its read state.
+/// A buffer of a CPU or of a thread, and the state of reading it.
 pub(super) struct CpuBuffer {
     pub(super) buffer: Buffer,
+    /// Number of the buffer, from 0.
     number: u32,
+    /// AUX bytes that were announced but not decoded yet.
     announced: VecDeque<AuxRange>,
     /// End of the sample bytes when the previous round began.
     previous_head: u64,
@@ -45,13 +48,13 @@ pub(super) struct CpuBuffer {
     records: Vec<u8>,
     /// Task records deferred to the next round.
     deferred: Vec<u8>,
-    /// The kernel may have stopped sampling.
+    /// Whether the kernel may have stopped sampling.
     pub(super) stopped: bool,
-    /// Its thread has exited.
+    /// Whether the buffer's thread has exited.
     pub(super) ended: bool,
-    /// Its CPU is offline.
+    /// Whether the buffer's CPU is offline.
     pub(super) offline: bool,
-    /// It will get no more samples.
+    /// Whether the buffer will get no more samples.
     pub(super) dead: bool,
     /// Losses that records have reported so far.
     reported: LostRecords,
@@ -76,30 +79,30 @@ impl CpuBuffer {
     }
 
     /// First step of a round: marks the end of the sample bytes. The second step, [`task_records`],
-    /// takes the ring's records after that, so it reads the task records of every sample before the
+    /// takes the ring's records later, so that it gets the task records of every sample before the
     /// mark.
     pub(super) fn mark(&mut self) {
         self.previous_head = self.head;
         self.head = self.buffer.ring.samples_head();
     }
 
-    /// Takes the ring's records, appending to those of this round.
-    fn take(&mut self, sink: &dyn Sink) -> io::Result<()> {
+    /// Takes the ring's records, and appends them to those of this round.
+    fn take_records(&mut self, sink: &dyn Sink) -> io::Result<()> {
         let before = self.records.len();
         self.stopped |= self.buffer.ring.take(&mut self.records);
         sink.ring(&self.records[before..])
     }
 
     /// The time of the newest record of this round so far.
-    fn newest(&self) -> Option<u64> {
+    fn newest_time(&self) -> Option<u64> {
         let times =
             StampedRecords::new(&self.records).map(|(_, trailer)| Stamp::parse(trailer).time);
         times.max()
     }
 
-    /// Reads announcements of AUX bytes. Adds records about tasks up to the time `until` to
-    /// `tasks`, and defers later ones.
-    fn read<'a>(
+    /// Parses the records of this round. Keeps announcements of AUX bytes, and counts losses. Adds
+    /// records about tasks up to the time `until` to `tasks`, and defers later ones.
+    fn parse_records<'a>(
         &'a mut self,
         until: u64,
         counts: &mut RecordCounts,
@@ -107,7 +110,7 @@ impl CpuBuffer {
     ) {
         let mut events = StampedRecords::new(&self.records);
         loop {
-            let before = events.left();
+            let unread = events.left();
             let Some((event, trailer)) = events.next() else {
                 break;
             };
@@ -126,7 +129,7 @@ impl CpuBuffer {
                         stamp,
                     });
                 }
-                // A lost record may have reported that sampling stopped.
+                // One of the lost records may have reported that sampling stopped.
                 PerfRecord::Lost(count) => {
                     counts.lost_ring_records += count;
                     self.reported.records += count;
@@ -139,8 +142,8 @@ impl CpuBuffer {
                     if stamp.time <= until || self.dead {
                         tasks.push((stamp, event));
                     } else {
-                        let size = before.len() - events.left().len();
-                        self.deferred.extend_from_slice(&before[..size]);
+                        let size = unread.len() - events.left().len();
+                        self.deferred.extend_from_slice(&unread[..size]);
                     }
                 }
                 PerfRecord::KernelCode | PerfRecord::Other => {}
@@ -161,15 +164,15 @@ impl CpuBuffer {
         drain: &mut Drain,
         shared: &SharedInputs<'_>,
     ) -> io::Result<()> {
-        if self.buffer.ring.is_of_events() {
+        if self.buffer.ring.has_sample_ring() {
             let (ring, head) = (&mut self.buffer.ring, self.head);
             let before = drain.counts.lost_samples;
-            let decoded = drain.events(|bytes| ring.take_samples(head, bytes), shared);
+            let decoded = drain.decode_events(|bytes| ring.take_samples(head, bytes), shared);
             self.reported.samples += drain.counts.lost_samples - before;
             return decoded;
         }
         let start = self.buffer.ring.samples_tail();
-        let pieces = self.pieces(start, shared.last || self.dead);
+        let pieces = self.pieces(start, shared.is_last_round || self.dead);
         let end = pieces.last().map_or(start, |piece| piece.to);
         let position = AuxPosition {
             area: self.number,
@@ -178,7 +181,7 @@ impl CpuBuffer {
             tid: self.buffer.tid,
         };
         let ring = &mut self.buffer.ring;
-        let bytes = drain.take(position, shared, |bytes| ring.take_samples(end, bytes))?;
+        let bytes = drain.take_aux(position, shared, |bytes| ring.take_samples(end, bytes))?;
         for AuxPiece { from, to, stamp } in pieces {
             let at =
                 |position: u64| usize::try_from(position.wrapping_sub(start)).unwrap_or(usize::MAX);
@@ -189,8 +192,8 @@ impl CpuBuffer {
             let offset = from % self.buffer.ring.samples_size() as u64;
             let base = usize::try_from(offset).expect("below the size of the area");
             let owner = AuxOwner {
-                only: self.buffer.tid,
-                stretch: stamp.map(|stamp| (stamp.tid, stamp.time)),
+                buffer_tid: self.buffer.tid,
+                writer: stamp.map(|stamp| (stamp.tid, stamp.time)),
                 cpu: self.buffer.cpu.or(stamp.map(|stamp| stamp.cpu)),
             };
             drain.decode(part, base, owner, shared)?;
@@ -198,14 +201,15 @@ impl CpuBuffer {
         drain.done(bytes, shared)
     }
 
-    /// Counts losses at the end of the ring: perf reports them only with the next record.
-    pub(super) fn count_rest(&self, counts: &mut RecordCounts) {
-        let rest = self.buffer.lost().since(self.reported);
-        counts.lost_ring_records += rest.records;
-        counts.lost_samples += rest.samples;
+    /// Counts losses since the last record: perf reports them only with the next record.
+    pub(super) fn count_unreported_losses(&self, counts: &mut RecordCounts) {
+        let unreported = self.buffer.lost().since(self.reported);
+        counts.lost_ring_records += unreported.records;
+        counts.lost_samples += unreported.samples;
     }
 
-    /// The bytes to decode now, in order and without gaps.
+    /// The AUX bytes from `start` on to decode now, in order and without gaps. In the last round
+    /// all of them are decoded.
     fn pieces(&mut self, start: u64, last: bool) -> Vec<AuxPiece> {
         let mut pieces = Vec::new();
         let mut at = start;
@@ -219,12 +223,13 @@ impl CpuBuffer {
                 break;
             }
             push(at, from, None);
-            // Skips bytes that were taken before their record came.
+            // Skips bytes that were decoded before the record that announces them was read.
             push(from.max(at), to, Some(stamp));
             at = at.max(to);
             self.announced.pop_front();
         }
-        // Bytes not announced for a whole round: padding, or their record was lost.
+        // Bytes from before the previous round that no record announced: padding, or the record was
+        // lost.
         let unannounced_end = if last { self.head } else { self.previous_head };
         let next = self
             .announced
@@ -238,12 +243,12 @@ impl CpuBuffer {
 /// A record about a task.
 pub(super) type TaskRecord<'a> = (Stamp, PerfRecord<'a>);
 
-/// Second step of a round: takes the records of all rings. Returns those about tasks in ascending
-/// order of time, also across rounds.
+/// Second step of a round: takes the records of all rings. Returns the records about tasks in
+/// ascending order of time, also across rounds.
 ///
 /// Rings are read one after the other, so the first pass may get a record but miss an earlier one
-/// on another CPU, such as a child's record without the fork. A second pass gets every record
-/// written before any record of the first pass. Records newer than all of the first pass are
+/// on another CPU, such as a child's record without its fork. A second pass gets all records that
+/// are older than a record of the first pass. Records that are newer than all of the first pass are
 /// deferred to the next round.
 pub(super) fn task_records<'a>(
     cpu_buffers: &'a mut [CpuBuffer],
@@ -254,22 +259,23 @@ pub(super) fn task_records<'a>(
     for cpu_buffer in cpu_buffers.iter_mut() {
         cpu_buffer.records.clear();
         cpu_buffer.records.append(&mut cpu_buffer.deferred);
-        cpu_buffer.take(sink)?;
+        cpu_buffer.take_records(sink)?;
     }
-    let newest = cpu_buffers.iter().filter_map(CpuBuffer::newest).max();
+    let newest = cpu_buffers.iter().filter_map(CpuBuffer::newest_time).max();
     let until = if last { u64::MAX } else { newest.unwrap_or(0) };
     for cpu_buffer in cpu_buffers.iter_mut() {
-        cpu_buffer.take(sink)?;
+        cpu_buffer.take_records(sink)?;
     }
     let mut tasks = Vec::new();
     for cpu_buffer in cpu_buffers {
-        cpu_buffer.read(until, counts, &mut tasks);
+        cpu_buffer.parse_records(until, counts, &mut tasks);
     }
     tasks.sort_by_key(|(stamp, _)| stamp.time);
     Ok(tasks)
 }
 
-/// Takes and decodes the samples of all buffers; each free thread takes the next buffer.
+/// Takes and decodes the samples of all buffers in several threads; a thread that is free takes the
+/// next buffer.
 pub(super) fn decode(
     cpu_buffers: &mut [CpuBuffer],
     drains: &mut [Drain],
@@ -292,7 +298,7 @@ pub(super) fn decode(
         }
         Ok(())
     };
-    let Some((first, others)) = drains.split_first_mut() else {
+    let Some((own_drain, others)) = drains.split_first_mut() else {
         unreachable!("there is at least one thread")
     };
     thread::scope(|scope| {
@@ -305,7 +311,7 @@ pub(super) fn decode(
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        let own_result = work(first);
+        let own_result = work(own_drain);
         results.fold(own_result, io::Result::and)
     })
 }

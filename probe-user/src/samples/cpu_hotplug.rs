@@ -12,7 +12,7 @@ use crate::sys::uevents::CpuUevents;
 /// Hotplug state of a recording.
 pub(super) struct CpuHotplug {
     messages: CpuUevents,
-    /// CPUs that went offline, from messages not handled yet.
+    /// CPUs that went offline, by messages that are not handled yet.
     went_offline: BTreeSet<u32>,
     /// CPUs that came online, but for which no buffer could be opened.
     refused: BTreeSet<u32>,
@@ -41,18 +41,18 @@ impl CpuHotplug {
 }
 
 impl Recorder {
-    /// Descriptor that becomes readable on CPU hotplug, if the kernel reports it: a round is due
-    /// then.
+    /// Descriptor that becomes readable when a CPU goes online or offline: a round is due then.
+    /// None if the kernel does not report such changes.
     #[must_use]
     pub fn hotplug_fd(&self) -> Option<RawFd> {
         self.hotplug.messages.raw_fd()
     }
 
-    /// Before a round: marks the buffers that this round drains for the last time.
+    /// Call it before a round: marks the buffers that this round drains for the last time.
     pub(super) fn mark_dead(&mut self) -> Result<(), RecordError> {
         self.hotplug.take_messages();
         let online = self.machine.online()?;
-        let of_threads = matches!(self.backend, Backend::Spe(..))
+        let events_survive = matches!(self.backend, Backend::Spe(..))
             && !matches!(self.config.target, RecordTarget::Cgroup(_));
         for cpu_buffer in &mut self.cpu_buffers {
             cpu_buffer.dead |= cpu_buffer.ended;
@@ -62,7 +62,7 @@ impl Recorder {
             let offline = !online.contains(cpu);
             if (self.hotplug.went_offline.remove(&cpu) || offline) && !cpu_buffer.offline {
                 self.counts.cpus_left += 1;
-                cpu_buffer.dead = !of_threads;
+                cpu_buffer.dead = !events_survive;
                 tracing::info!("CPU {cpu} went offline: what its core had not handed over is lost");
             }
             cpu_buffer.offline = offline;
@@ -70,21 +70,22 @@ impl Recorder {
         Ok(())
     }
 
-    /// After a round: frees the marked buffers, and opens one for each online CPU without a buffer.
+    /// Call it after a round: frees the marked buffers, and opens a buffer for each online CPU that
+    /// has none.
     pub(super) fn reopen_buffers(&mut self) -> Result<(), RecordError> {
         for cpu_buffer in self
             .cpu_buffers
             .extract_if(.., |cpu_buffer| cpu_buffer.dead)
         {
-            cpu_buffer.count_rest(&mut self.counts);
+            cpu_buffer.count_unreported_losses(&mut self.counts);
         }
         if !self.config.per_thread {
-            let sampled = self.sampled()?;
-            // Messages received so far are older than this list.
+            let cpus = self.cpus_to_sample()?;
+            // Messages received so far are older than this list of CPUs.
             self.hotplug.take_messages();
-            let online = |cpu: &u32| sampled.iter().any(|(one, _)| one == cpu);
-            self.hotplug.refused.retain(online);
-            for (cpu, kind) in sampled {
+            let is_listed = |cpu: &u32| cpus.iter().any(|(listed, _)| listed == cpu);
+            self.hotplug.refused.retain(is_listed);
+            for (cpu, kind) in cpus {
                 let has_buffer = self
                     .cpu_buffers
                     .iter()
@@ -99,22 +100,22 @@ impl Recorder {
         Ok(())
     }
 
-    /// Opens a buffer for a CPU that came online. On failure the other CPUs stay recorded.
+    /// Opens a buffer for a CPU that came online. If that fails, the other CPUs are still recorded.
     fn add_cpu(&mut self, cpu: u32, kind: usize) -> Result<(), RecordError> {
-        let first = self.cpu_buffers.len();
+        let buffers_before = self.cpu_buffers.len();
         let opened = match self.config.target.clone() {
             _ if matches!(self.backend, Backend::Events(..)) => self.open_accesses(&[(cpu, kind)]),
             RecordTarget::Cgroup(path) => self.open_cgroup(&[(cpu, kind)], &path),
             RecordTarget::Command(pid) | RecordTarget::Process(pid) => {
-                let mut all = threads(&self.machine, pid).unwrap_or_default();
-                all.extend(self.tasks().living());
-                all.sort_unstable();
-                all.dedup();
-                self.open_threads(&[(cpu, kind)], pid, &all, false)
+                let mut tids = threads(&self.machine, pid).unwrap_or_default();
+                tids.extend(self.tasks().living());
+                tids.sort_unstable();
+                tids.dedup();
+                self.open_threads(&[(cpu, kind)], pid, &tids, false)
             }
         };
         let enabled = opened.and_then(|()| {
-            let mut new = self.cpu_buffers[first..].iter();
+            let mut new = self.cpu_buffers[buffers_before..].iter();
             new.try_for_each(|cpu_buffer| cpu_buffer.buffer.enable())
         });
         match enabled {
@@ -123,17 +124,17 @@ impl Recorder {
             Err(RecordError::NoProcess(_)) => return Ok(()),
             // The CPU went offline again meanwhile.
             Err(_) if !self.machine.online()?.contains(cpu) => {
-                self.cpu_buffers.truncate(first);
+                self.cpu_buffers.truncate(buffers_before);
                 return Ok(());
             }
             Err(error) => {
                 tracing::warn!("CPU {cpu} came online and is not recorded: {error}");
-                self.cpu_buffers.truncate(first);
+                self.cpu_buffers.truncate(buffers_before);
                 self.hotplug.refused.insert(cpu);
                 self.counts.cpus_refused += 1;
             }
         }
-        // The CPU may have been online since the list was last read.
+        // The CPU may have been online since the list of CPUs was last read.
         let since = self.hotplug.last_read.elapsed().as_nanos();
         self.counts.unsampled_cpu_ns += u64::try_from(since).unwrap_or(u64::MAX);
         Ok(())

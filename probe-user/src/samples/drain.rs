@@ -1,4 +1,5 @@
-//! Decodes AUX bytes and ring records to attributed samples: the state of one draining thread.
+//! Decodes AUX bytes and ring records into samples with their threads, processes and cgroups. A
+//! [`Drain`] is the state of one of the threads that do so.
 
 use std::{
     collections::HashMap,
@@ -25,15 +26,15 @@ use crate::{
     sys::samples::{AccessRecord, AccessRecords, AccessSample},
 };
 
-/// Samples passed on together: they fit the CPU's first-level cache.
+/// Number of samples passed to the sink at once: they fit the CPU's first-level cache.
 const BATCH: usize = 128;
 
-/// Which sources give the thread of an SPE record.
+/// From which sources the thread of an SPE record is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attribution {
     /// Context packets, if they hold thread ids of pmuscope's pid namespace.
     pub(super) by_context: bool,
-    /// `PERF_RECORD_AUX`: its bytes belong to the task switched out at their end.
+    /// `PERF_RECORD_AUX`, whose bytes belong to the task that is switched out at their end.
     pub(super) by_aux_record: bool,
 }
 
@@ -47,42 +48,43 @@ pub(super) struct SharedInputs<'a> {
     /// Regions and phases; None without `--regions`.
     pub(super) region_index: Option<&'a Mutex<RegionIndex>>,
     pub(super) sink: &'a dyn Sink,
-    /// Whether this is the last round.
-    pub(super) last: bool,
+    pub(super) is_last_round: bool,
 }
 
-/// Which samples of events to keep: the events sample all tasks.
+/// Which samples of events are kept, since events sample all tasks of a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SampleFilter<'a> {
-    /// The processes; None: all.
+    /// The processes to keep; None: all.
     pub(super) process_tree: Option<&'a ProcessTree>,
-    /// The cgroups, with the hierarchy; None: all.
+    /// The cgroups to keep, and the hierarchy that lists new cgroups; None: all.
     pub(super) cgroups: Option<(&'a Mutex<Subtree>, &'a Hierarchy)>,
     /// Minimum latency in cycles; samples of unknown latency are kept.
     pub(super) min_latency: u32,
 }
 
-/// Owner of some AUX bytes, as far as the kernel reports it.
+/// Owner of a range of AUX bytes, as far as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AuxOwner {
-    /// The thread of a buffer for one thread.
-    pub(super) only: Option<u32>,
-    /// The thread that wrote this stretch of the buffer, and the end of the stretch in ns of perf's
-    /// clock.
-    pub(super) stretch: Option<(u32, u64)>,
+    /// The buffer's thread, if the buffer belongs to a thread.
+    pub(super) buffer_tid: Option<u32>,
+    /// The thread that wrote the bytes, and when the kernel announced them, in ns of perf's clock;
+    /// None if no record announced them.
+    pub(super) writer: Option<(u32, u64)>,
     pub(super) cpu: Option<u32>,
 }
 
-/// Incarnations of a thread id, each with its begin in ns of perf's clock.
+/// The processes and names that a thread id had, in order: each with its start in ns of perf's
+/// clock. Never empty.
 pub(super) type Incarnations = Arc<[(u64, Arc<TaskInfo>)]>;
 
 /// Decoding state of one draining thread.
 pub(super) struct Drain {
+    /// Number of the thread, from 0.
     thread: usize,
     pub(super) counts: RecordCounts,
     /// Cache of the threads in this round's samples; None for unknown threads.
     threads: HashMap<u32, Option<Incarnations>>,
-    /// The thread of the last sample.
+    /// Id and incarnations of the last sample's thread.
     last: Option<(u32, Option<Incarnations>)>,
     views: ViewCache,
     batch: Vec<Sample>,
@@ -102,16 +104,17 @@ impl Drain {
         }
     }
 
-    /// Takes AUX bytes by `take`, and passes them to the sink as they are.
-    pub(super) fn take(
+    /// Gets AUX bytes by `copy_into`, passes them unchanged to the sink, and returns them.
+    /// [`Self::done`] gets their memory back.
+    pub(super) fn take_aux(
         &mut self,
         position: AuxPosition,
         shared: &SharedInputs<'_>,
-        take: impl FnOnce(&mut Vec<u8>),
+        copy_into: impl FnOnce(&mut Vec<u8>),
     ) -> io::Result<Vec<u8>> {
         let mut bytes = mem::take(&mut self.bytes);
         bytes.clear();
-        take(&mut bytes);
+        copy_into(&mut bytes);
         self.counts.aux_bytes += bytes.len() as u64;
         if !bytes.is_empty() {
             shared.sink.aux(position, &bytes)?;
@@ -119,13 +122,14 @@ impl Drain {
         Ok(bytes)
     }
 
-    /// Passes the last samples to the sink, and keeps the memory of `bytes`.
+    /// Passes the remaining samples to the sink, and keeps the memory of `bytes` for the next
+    /// bytes.
     pub(super) fn done(&mut self, bytes: Vec<u8>, shared: &SharedInputs<'_>) -> io::Result<()> {
         self.bytes = bytes;
         self.flush(shared)
     }
 
-    /// Decodes the bytes of one owner; `base` is their offset in the AUX area.
+    /// Decodes the AUX bytes of one owner; `base` is their offset in the AUX area.
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
@@ -136,7 +140,7 @@ impl Drain {
         for record in Records::at(bytes, base) {
             match record {
                 Ok(record) => {
-                    let sample = self.sample(record, owner, shared);
+                    let sample = self.spe_sample(record, owner, shared);
                     self.push(sample, shared)?;
                 }
                 Err(damage) => self.counts.bad.add(damage.kind),
@@ -145,21 +149,21 @@ impl Drain {
         Ok(())
     }
 
-    /// Takes ring records with samples of events by `take`, and passes those that match the filter
-    /// to the sink.
-    pub(super) fn events(
+    /// Gets ring records of events by `copy_into`, and passes the samples that match the filter to
+    /// the sink.
+    pub(super) fn decode_events(
         &mut self,
-        take: impl FnOnce(&mut Vec<u8>),
+        copy_into: impl FnOnce(&mut Vec<u8>),
         shared: &SharedInputs<'_>,
     ) -> io::Result<()> {
         let mut bytes = mem::take(&mut self.bytes);
         bytes.clear();
-        take(&mut bytes);
-        let mut samples = AccessRecords::new(&bytes);
-        for item in &mut samples {
-            match item {
-                AccessRecord::Sample(taken) => {
-                    if let Some(sample) = self.access(&taken, shared) {
+        copy_into(&mut bytes);
+        let mut records = AccessRecords::new(&bytes);
+        for record in &mut records {
+            match record {
+                AccessRecord::Sample(access) => {
+                    if let Some(sample) = self.event_sample(&access, shared) {
                         self.push(sample, shared)?;
                     }
                 }
@@ -169,7 +173,7 @@ impl Drain {
                 AccessRecord::Other => {}
             }
         }
-        self.counts.damaged_ring_bytes += samples.damaged as u64;
+        self.counts.damaged_ring_bytes += records.damaged as u64;
         self.done(bytes, shared)
     }
 
@@ -182,54 +186,54 @@ impl Drain {
     }
 
     /// Attributes a sample of an event; None if the filter drops it.
-    fn access(&mut self, taken: &AccessSample, shared: &SharedInputs<'_>) -> Option<Sample> {
+    fn event_sample(&mut self, access: &AccessSample, shared: &SharedInputs<'_>) -> Option<Sample> {
         let SampleFilter {
             process_tree,
             cgroups,
             min_latency,
         } = shared.filter;
-        let known = |id: u32| (id != 0 && id != u32::MAX).then_some(id);
+        let valid = |id: u32| (id != 0 && id != u32::MAX).then_some(id);
         if let Some(process_tree) = process_tree {
-            self.counts.of_ended += u64::from(taken.pid == u32::MAX);
-            if !process_tree.has(taken.pid, taken.time) {
+            self.counts.of_ended += u64::from(access.pid == u32::MAX);
+            if !process_tree.has(access.pid, access.time) {
                 return None;
             }
         }
         let cgroup = match cgroups {
             Some((subtree, hierarchy)) => {
                 let mut subtree = subtree.lock().unwrap_or_else(PoisonError::into_inner);
-                let path = subtree.path(taken.cgroup, || hierarchy.walk().unwrap_or_default());
+                let path = subtree.path(access.cgroup, || hierarchy.walk().unwrap_or_default());
                 self.counts.of_unknown_cgroups += u64::from(path.is_none());
                 Some(path??)
             }
             None => None,
         };
-        let weight = u32::try_from(taken.weight).unwrap_or(u32::MAX);
+        let weight = u32::try_from(access.weight).unwrap_or(u32::MAX);
         let cycles = Some(weight).filter(|cycles| *cycles > 0);
         let is_short = cycles.is_some_and(|cycles| cycles < min_latency);
-        if is_short || !DataSource::from_word(taken.data_source).is_access() {
+        if is_short || !DataSource::from_word(access.data_source).is_access() {
             self.counts.left_out += 1;
             return None;
         }
         let mut sample = Sample {
-            time: Some(taken.time),
-            cpu: Some(taken.cpu),
-            tid: known(taken.tid),
+            time: Some(access.time),
+            cpu: Some(access.cpu),
+            tid: valid(access.tid),
             task: None,
             cgroup,
             origin: None,
             region: None,
             phase: None,
             data: SampleData::Access(Access {
-                pc: taken.pc,
-                address: Some(taken.address).filter(|address| *address > 0),
+                pc: access.pc,
+                address: Some(access.address).filter(|address| *address > 0),
                 cycles,
-                word: taken.data_source,
+                word: access.data_source,
             }),
         };
-        // An exited thread has no id any more; its process has one while other threads live.
-        let id = sample.tid.or(known(taken.pid));
-        self.attribute(&mut sample, id, Some(taken.time), shared);
+        // An exited thread has no id any more, but its process has one while other threads run.
+        let id = sample.tid.or(valid(access.pid));
+        self.attribute(&mut sample, id, Some(access.time), shared);
         Some(sample)
     }
 
@@ -241,18 +245,18 @@ impl Drain {
         Ok(())
     }
 
-    /// Attributes an SPE record of AUX bytes with this owner.
-    fn sample(&mut self, record: Record, owner: AuxOwner, shared: &SharedInputs<'_>) -> Sample {
+    /// Attributes an SPE record; `owner` is the owner of its AUX bytes.
+    fn spe_sample(&mut self, record: Record, owner: AuxOwner, shared: &SharedInputs<'_>) -> Sample {
         let ticks = record.timestamp();
         let times = shared.clock.zip(ticks).map(|(clock, at)| clock.times(at));
         let time = times.and_then(|times| times.monotonic);
         let by_context = shared.attribution.by_context;
         let context = record.thread().filter(|_| by_context);
-        let stretch = owner.stretch.filter(|_| shared.attribution.by_aux_record);
-        let own = owner.only.or(context);
-        let tid = own.or(stretch.map(|(tid, _)| tid));
+        let writer = owner.writer.filter(|_| shared.attribution.by_aux_record);
+        let known_tid = owner.buffer_tid.or(context);
+        let tid = known_tid.or(writer.map(|(tid, _)| tid));
         let perf_time = times.map(|times| times.perf);
-        let at = perf_time.or(owner.stretch.map(|(_, time)| time));
+        let at = perf_time.or(owner.writer.map(|(_, time)| time));
         let mut sample = Sample {
             time,
             cpu: owner.cpu,
@@ -267,7 +271,7 @@ impl Drain {
             data: SampleData::Record(record),
         };
         self.counts.invalid += u64::from(Class::from_record(&record).is_invalid(&record));
-        self.counts.thread_by_buffer += u64::from(own.is_none() && tid.is_some());
+        self.counts.thread_by_buffer += u64::from(known_tid.is_none() && tid.is_some());
         self.attribute(&mut sample, tid, at, shared);
         sample
     }
@@ -296,6 +300,7 @@ impl Drain {
         counts.without_process += u64::from(id.is_some() && sample.task.is_none());
     }
 
+    /// The task of a thread id at `at` (ns of perf's clock), or now; None if it is unknown.
     fn task(&mut self, tid: u32, at: Option<u64>, tasks: &Mutex<Tasks>) -> Option<Arc<TaskInfo>> {
         let incarnations = match &self.last {
             Some((last, incarnations)) if *last == tid => incarnations,
@@ -326,13 +331,13 @@ impl Drain {
     }
 }
 
-/// The incarnation at a time, or now. For times before the first record, the first one is the best
-/// guess.
+/// The incarnation at `time` (ns of perf's clock), or now. For a time before the first incarnation,
+/// the first one is the best guess.
 pub(super) fn at_time(incarnations: &[(u64, Arc<TaskInfo>)], time: Option<u64>) -> &Arc<TaskInfo> {
-    let known = match time {
+    let found = match time {
         _ if incarnations.len() == 1 => incarnations.first(),
         Some(time) => incarnations.iter().rev().find(|(since, _)| *since <= time),
         None => incarnations.last(),
     };
-    &known.unwrap_or(&incarnations[0]).1
+    &found.unwrap_or(&incarnations[0]).1
 }

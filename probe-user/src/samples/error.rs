@@ -28,12 +28,12 @@ pub enum RecordError {
     Size {
         /// The option.
         what: &'static str,
-        /// As given.
+        /// The size that the user gave.
         size: Size,
-        /// What it should be.
+        /// What the size must be.
         reason: String,
     },
-    /// No process with this number.
+    /// There is no process with this id.
     #[error("there is no process {0}: it has ended, or lives in another pid namespace")]
     NoProcess(u32),
     /// All CPUs that can be sampled are offline.
@@ -65,7 +65,7 @@ pub enum RecordError {
     /// An event does not start.
     #[error("the kernel refuses to set up sampling: {0}")]
     Enable(io::Error),
-    /// Waiting for the buffers, or reading a counter, fails.
+    /// The buffers cannot be waited for, or a counter cannot be read.
     #[error("cannot read the samples or their counters: {0}")]
     Poll(io::Error),
     /// The output cannot be written.

@@ -7,8 +7,8 @@ use super::regions;
 
 /// Defines a structure of counters from a table.
 ///
-/// A row is the field, its name in files and, if it counts a loss, its name for users. `by` names
-/// the method that adds up a field of several counts. Fields after `and` are not in the table.
+/// A row has the field, its name in files and, if it counts a loss, its name for users. If a field
+/// has several counts, the method after `by` adds them up. Fields after `and` are not in the table.
 macro_rules! counters {
     ($(#[$meta:meta])* pub struct $type:ident {
         $($(#[$doc:meta])* pub $field:ident: $count:ty
@@ -63,9 +63,9 @@ counters! {
         pub collided: u64 = "aux_buffers_with_collision" loss "buffers with collisions";
         /// AUX records with `PERF_AUX_FLAG_OVERWRITE`: older bytes were overwritten.
         pub overwritten: u64 = "aux_buffers_overwritten" loss "overwritten buffers";
-        /// Ring records (AUX, COMM, FORK, EXIT) that did not fit. Their AUX bytes are not lost.
-        /// Where events sample a command or a process, a lost FORK also loses the samples of the
-        /// new process.
+        /// Ring records (such as AUX, COMM, FORK, EXIT) that did not fit the ring. A lost AUX
+        /// record does not lose its AUX bytes. Where events sample a command or a process, a lost
+        /// FORK also loses the samples of the new process.
         pub lost_ring_records: u64 = "lost_ring_records" loss "lost ring records";
         /// Samples of events that did not fit their ring.
         pub lost_samples: u64 = "lost_samples" loss "lost samples";
@@ -86,7 +86,7 @@ counters! {
         pub unannounced_bytes: u64 = "unannounced_aux_bytes";
         /// Bad SPE records, by kind.
         pub bad: BadCounts = loss "bad records" by total;
-        /// Loads and stores with an address or time of zero, which are no accesses: see
+        /// Loads and stores with an address or time of zero, which do not count as accesses: see
         /// [`probe_common::spe::Class::is_invalid`].
         pub invalid: u64 = "invalid_samples" loss "invalid samples (address or time zero)";
         /// Samples without a thread id, attributed to the task of their AUX bytes.
@@ -115,7 +115,7 @@ counters! {
         /// name.
         pub mappings_left_out: u64 = "mappings_left_out" loss "mappings left out";
     } and {
-        /// Counts of markers (`--regions`). Decoding threads count none.
+        /// Counts of markers (`--regions`). They are not added up from the decoding threads.
         pub regions: Option<regions::MarkerCounts>,
     }
 }
@@ -131,13 +131,13 @@ impl RecordCounts {
         self.overwritten += count(bindings::PERF_AUX_FLAG_OVERWRITE);
     }
 
-    /// Samples of accesses: all but the invalid ones.
+    /// Number of samples without the invalid ones.
     #[must_use]
     pub const fn valid(&self) -> u64 {
         self.samples - self.invalid
     }
 
-    /// Every count with its name, in a fixed order.
+    /// Every count with its name in files, in a fixed order.
     #[must_use]
     pub fn named(&self) -> Vec<(String, u64)> {
         let of_regions = self.regions.iter();

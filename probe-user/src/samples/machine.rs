@@ -1,4 +1,4 @@
-//! Data-source tables of this machine's cores.
+//! Data-source tables of this machine's cores: what the numbers in SPE records mean.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use probe_common::spe::{Operation, Origin, Record, SourceTable};
 
 use crate::machine::Machine;
 
-/// The data-source table of each CPU.
+/// The data-source table of each CPU that has one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DataSourceTables(BTreeMap<u32, SourceTable>);
 
@@ -20,7 +20,7 @@ impl DataSourceTables {
         Self(tables.collect())
     }
 
-    /// Where the data of a load came from.
+    /// Where the data of a load came from; None for other operations, and on CPUs without a table.
     pub(super) fn origin(&self, cpu: u32, record: &Record) -> Option<Origin> {
         match record.operation()? {
             Operation::LoadStore(op) if !op.is_store() => {

@@ -1,38 +1,38 @@
-//! Merges the tags and phases of an unfinished recording: each part has those that began or ended
-//! since the previous part.
+//! Merges the tags and phases of an unfinished recording's parts. Each part has the tags and phases
+//! that began or ended since the previous part.
 
 use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::{Map, Value};
 
-/// Metadata keys of lists that are spread over parts.
+/// Metadata keys of the lists that are spread over the parts.
 const KEYS: [&str; 2] = ["tags", "phases"];
 
-/// JSON key of an item's end; null while it was open.
+/// JSON key of an item's end; its value is null if the item has not ended.
 const UNTIL: &str = "until_ns";
 
-/// A merged list.
+/// A merged list of tags, or of phases.
 #[derive(Default)]
 struct MergedList {
-    all: Vec<Map<String, Value>>,
-    /// Index of each item, by all its fields except its end.
+    items: Vec<Map<String, Value>>,
+    /// Index into `items`, by all fields of the item except its end.
     positions: HashMap<String, usize>,
 }
 
 impl MergedList {
-    /// Adds a part's list; invalid JSON counts as an empty list. Parts of several threads have the
-    /// same items.
+    /// Adds a part's list; invalid JSON counts as an empty list. Items may be known already, since
+    /// parts of several threads have the same items.
     fn add(&mut self, text: &str) {
         let list: Vec<Map<String, Value>> = serde_json::from_str(text).unwrap_or_default();
-        for one in list {
-            let mut key = one.clone();
-            let ended = key.remove(UNTIL).is_some_and(|until| !until.is_null());
+        for item in list {
+            let mut key = item.clone();
+            let has_ended = key.remove(UNTIL).is_some_and(|until| !until.is_null());
             match self.positions.entry(Value::Object(key).to_string()) {
-                Entry::Occupied(known) if ended => self.all[*known.get()] = one,
+                Entry::Occupied(position) if has_ended => self.items[*position.get()] = item,
                 Entry::Occupied(_) => {}
                 Entry::Vacant(vacant) => {
-                    vacant.insert(self.all.len());
-                    self.all.push(one);
+                    vacant.insert(self.items.len());
+                    self.items.push(item);
                 }
             }
         }
@@ -47,19 +47,19 @@ impl Marks {
     /// Adds the lists of a part.
     pub(super) fn add(&mut self, about: &[(String, String)]) {
         for (key, list) in KEYS.iter().zip(&mut self.0) {
-            let text = about.iter().find(|(own, _)| own == key);
+            let text = about.iter().find(|(name, _)| name == key);
             if let Some((_, text)) = text {
                 list.add(text);
             }
         }
     }
 
-    /// Replaces the lists of one part by the merged ones.
-    pub(super) fn put(self, about: &mut [(String, String)]) {
+    /// Replaces the lists in the metadata `about` by the merged lists.
+    pub(super) fn replace_in(self, about: &mut [(String, String)]) {
         for (key, list) in KEYS.iter().zip(self.0) {
-            if let Some((_, text)) = about.iter_mut().find(|(own, _)| own == key) {
-                let all = list.all.into_iter().map(Value::Object);
-                *text = Value::Array(all.collect()).to_string();
+            if let Some((_, text)) = about.iter_mut().find(|(name, _)| name == key) {
+                let items = list.items.into_iter().map(Value::Object);
+                *text = Value::Array(items.collect()).to_string();
             }
         }
     }
@@ -101,7 +101,7 @@ mod tests {
             marks.add(part);
         }
         let mut about = parts[0].clone();
-        marks.put(&mut about);
+        marks.replace_in(&mut about);
         let phases: Vec<Value> = serde_json::from_str(&about[0].1).unwrap();
         assert_eq!(
             phases,

@@ -4,7 +4,7 @@
 //! The BPF programs only aggregate samples; this module keeps each one. A [`Recorder`] opens the
 //! sampling events of a target, drains their buffers and passes the contents to a [`Sink`]:
 //! [`SampleFile`] writes samples as Parquet, [`RawFile`] keeps the raw bytes as a perf.data file.
-//! [`RecordCounts`] has every loss by name.
+//! [`RecordCounts`] counts every kind of loss by its name.
 
 mod about;
 mod address_spaces;

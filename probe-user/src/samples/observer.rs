@@ -1,5 +1,4 @@
-//! Observes the markers of a recording's processes, and feeds them to the [`RegionIndex`] of
-//! regions.
+//! Observes the markers of a recording's processes, and passes them to the [`RegionIndex`].
 
 use std::{
     os::fd::OwnedFd,
@@ -23,9 +22,9 @@ use crate::{
 /// Programs to observe for markers from their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkerPrograms {
-    /// The command that is about to run. Its loader is run to list its libraries.
+    /// The command that is about to run. Its loader is executed to list its libraries.
     pub command: Option<PathBuf>,
-    /// Files to inspect. They are never run, since they are not trusted.
+    /// Files to inspect. They are never executed, since they are not trusted.
     pub named: Vec<PathBuf>,
 }
 
@@ -34,12 +33,13 @@ pub(super) struct Observer {
     machine: Arc<Machine>,
     markers: Markers,
     region_index: Mutex<RegionIndex>,
-    /// Inspected programs, each with the best result of it and its libraries.
+    /// Inspected programs, each with the best result of the program and its libraries.
     inspected: Vec<(String, ScanResult)>,
+    /// Number of executed files whose markers were found only after they had begun to run.
     late_programs: u64,
-    /// Executed files that could not be opened to look for markers.
+    /// Number of executed files that could not be opened to look for markers.
     unopened_programs: u64,
-    /// Files beyond the inspection limits.
+    /// Number of files beyond the inspection limits.
     too_large_programs: u64,
 }
 
@@ -54,7 +54,7 @@ impl Observer {
         if !machine.is_in_initial_pid_namespace() {
             return Err(RecordError::PidNamespace);
         }
-        let observed = match target {
+        let scope = match target {
             RecordTarget::Command(pid) | RecordTarget::Process(pid) => {
                 MarkerScope::Processes(vec![*pid])
             }
@@ -67,7 +67,7 @@ impl Observer {
         descriptors::allow_most();
         let mut observer = Self {
             machine: Arc::clone(machine),
-            markers: Markers::open(machine, &observed)?,
+            markers: Markers::open(machine, &scope)?,
             region_index: Mutex::new(RegionIndex::new(machine.procfs())),
             inspected: Vec::new(),
             late_programs: 0,
@@ -84,11 +84,11 @@ impl Observer {
         }
         for pid in existing {
             observer.observe_process(*pid);
-            // Each process gets a round's whole search budget, since no records wait to be read
+            // Gives each process a round's whole search budget, since no records wait to be read
             // yet.
             observer.markers.end_round();
         }
-        observer.warn();
+        observer.warn_without_markers();
         Ok(observer)
     }
 
@@ -99,17 +99,17 @@ impl Observer {
                 self.add_inspected(format!("process {pid}"), scan.result);
                 self.count_unopened(&scan);
             }
-            // A file may be broken; the others are still observed.
+            // A file may be damaged; other files are still observed.
             Err(error) => {
                 tracing::warn!("the markers of process {pid} are not observed: {error}");
             }
         }
     }
 
-    /// Counts files that could not be opened, and warns of the first.
+    /// Counts files that could not be opened, and warns about the first.
     fn count_unopened(&mut self, scan: &ProcessScan) {
         let files = scan.unopened.iter();
-        // Only files have a library's functions.
+        // Only files can have marker functions.
         for name in files.filter(|name| MemoryKind::from_name(name) == MemoryKind::File) {
             self.unopened_programs += 1;
             if self.unopened_programs == 1 {
@@ -128,7 +128,7 @@ impl Observer {
         self.inspected.extend(result.map(|result| (what, result)));
     }
 
-    /// Counts files beyond the inspection limits, and warns of the first.
+    /// Counts files beyond the inspection limits, and warns about the first.
     fn count_too_large(&mut self, what: &str, result: Option<ScanResult>) {
         if result != Some(ScanResult::TooMuch) {
             return;
@@ -144,7 +144,7 @@ impl Observer {
     }
 
     /// Warns if no inspected program has markers.
-    fn warn(&self) {
+    fn warn_without_markers(&self) {
         if self
             .inspected
             .iter()
@@ -153,7 +153,7 @@ impl Observer {
             return;
         }
         for (what, result) in &self.inspected {
-            let why = match result {
+            let reason = match result {
                 ScanResult::Stripped => {
                     "is stripped, so its marker functions have no names: link it without -s, or \
                      call them in a shared library"
@@ -169,12 +169,12 @@ impl Observer {
                      them)"
                 }
             };
-            tracing::warn!("{what} {why}; regions are kinds of memory until a marker is found");
+            tracing::warn!("{what} {reason}; regions are kinds of memory until a marker is found");
         }
     }
 
-    /// Makes `poll` readable when many markers wait.
-    pub(super) fn wake(&self, poll: &OwnedFd) -> Result<(), RecordError> {
+    /// Makes `poll` readable when many markers wait to be read.
+    pub(super) fn wake_by_markers(&self, poll: &OwnedFd) -> Result<(), RecordError> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(u64::MAX);
         epoll::add(poll, self.markers.fd(), data, flags)
@@ -205,14 +205,14 @@ impl Observer {
                     self.count_too_large(&name, scan.result);
                     self.count_unopened(&scan);
                 }
-                // A file may be broken; the others are still observed.
+                // A file may be damaged; other files are still observed.
                 Err(error) => tracing::warn!("the markers of {name} are not observed: {error}"),
             }
         }
     }
 
-    /// Reads all markers so far, and counts them.
-    pub(super) fn take(&mut self) -> Result<regions::MarkerCounts, RecordError> {
+    /// Reads all markers so far. Returns their counts.
+    pub(super) fn read_markers(&mut self) -> Result<regions::MarkerCounts, RecordError> {
         let region_index = self
             .region_index
             .get_mut()
@@ -260,10 +260,10 @@ impl Observer {
     }
 }
 
-/// Tags and phases, by metadata key.
+/// Metadata of a file: its tags and phases as JSON.
 #[must_use]
 pub fn metadata(tags: Vec<WithTask<Tag>>, phases: Vec<WithTask<Phase>>) -> Vec<(String, String)> {
-    // As texts: numbers of 64 bits are too large for some JSON readers.
+    // Times are texts, since numbers of 64 bits are too large for some JSON readers.
     let time = |time: Option<u64>| time.map(|time| time.to_string());
     let tag = |WithTask { pid, item, .. }: WithTask<Tag>| {
         json!({

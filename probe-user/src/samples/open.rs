@@ -26,35 +26,35 @@ use crate::{
 /// One buffer, and the events that write into it.
 pub(super) struct Buffer {
     pub(super) ring: BufferRings,
-    /// The CPU of a buffer that belongs to a CPU.
+    /// The buffer's CPU; None if the buffer belongs to a thread.
     pub(super) cpu: Option<u32>,
-    /// The thread of a buffer that belongs to a thread.
+    /// The buffer's thread; None if the buffer belongs to a CPU.
     pub(super) tid: Option<u32>,
     /// The sampling events; the first owns the buffer.
-    pub(super) spe: Vec<OwnedFd>,
+    pub(super) sampling_events: Vec<OwnedFd>,
     /// The events that follow processes.
     pub(super) follow: Vec<OwnedFd>,
     /// Group leaders of the sampling events.
     pub(super) leaders: Vec<OwnedFd>,
-    /// Period control of events whose sampling frequency the kernel does not keep.
+    /// Period controls, for events whose period the kernel does not adapt to their frequency.
     pub(super) period_controls: Vec<PeriodControl>,
 }
 
 impl Buffer {
-    /// Its events: those that follow processes first, so that a process is known before its
+    /// All events. Those that follow processes come first, so that a process is known before its
     /// samples.
     pub(super) fn events(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.follow.iter().chain(&self.spe)
+        self.follow.iter().chain(&self.sampling_events)
     }
 
-    /// Records and samples that did not fit the rings so far.
+    /// Counts the records and samples so far that did not fit the rings.
     pub(super) fn lost(&self) -> LostRecords {
         let sum = |events: &[OwnedFd]| {
             let lost = events.iter().filter_map(|event| perf::lost(event.as_fd()));
             lost.sum()
         };
-        let (records, samples) = (sum(&self.follow), sum(&self.spe));
-        match self.ring.is_of_events() {
+        let (records, samples) = (sum(&self.follow), sum(&self.sampling_events));
+        match self.ring.has_sample_ring() {
             true => LostRecords { records, samples },
             false => LostRecords {
                 records: records + samples,
@@ -73,14 +73,14 @@ impl Buffer {
 /// Counts of records that did not fit rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LostRecords {
-    /// Records about tasks, and with SPE about AUX bytes.
+    /// Number of records about tasks, and with SPE about AUX bytes.
     pub(super) records: u64,
-    /// Samples of events.
+    /// Number of samples of events.
     pub(super) samples: u64,
 }
 
 impl LostRecords {
-    /// Difference to an earlier count, at least 0.
+    /// Difference from an earlier count, at least 0.
     pub(super) const fn since(self, earlier: Self) -> Self {
         Self {
             records: self.records.saturating_sub(earlier.records),
@@ -89,7 +89,7 @@ impl LostRecords {
     }
 }
 
-/// How events are opened.
+/// Opens SPE buffers and their events with these options.
 pub(super) struct Opener<'a> {
     pub(super) sampling: &'a SpeOptions,
     pub(super) buffers: Buffers,
@@ -98,15 +98,15 @@ pub(super) struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// Opens a buffer for one CPU (`cpu`), or for a thread on any CPU. None if the thread has
-    /// exited.
+    /// Opens a buffer for the CPU `cpu`, or for a thread on any CPU if `cpu` is None. None if the
+    /// thread has exited.
     pub(super) fn buffer(
         &self,
         event: &SpeEvent,
         scope: TaskScope<'_>,
         cpu: Option<u32>,
     ) -> Result<Option<Buffer>, RecordError> {
-        let Some((spe, follow)) = self.events(event, scope, cpu)? else {
+        let Some((spe, follow)) = self.open_events(event, scope, cpu)? else {
             return Ok(None);
         };
         let (ring, aux) = (self.buffers.ring, self.buffers.aux);
@@ -132,7 +132,7 @@ impl Opener<'_> {
             ring,
             cpu,
             tid,
-            spe: vec![spe],
+            sampling_events: vec![spe],
             follow: vec![follow],
             leaders: Vec::new(),
             period_controls: Vec::new(),
@@ -140,25 +140,27 @@ impl Opener<'_> {
     }
 
     /// Adds a thread to the buffer of a CPU. False if the thread has exited.
-    pub(super) fn join(
+    pub(super) fn add_thread(
         &self,
         buffer: &mut Buffer,
         event: &SpeEvent,
         tid: u32,
     ) -> Result<bool, RecordError> {
-        let Some((spe, follow)) = self.events(event, TaskScope::Thread(tid), buffer.cpu)? else {
+        let Some((spe, follow)) = self.open_events(event, TaskScope::Thread(tid), buffer.cpu)?
+        else {
             return Ok(false);
         };
         for event in [&spe, &follow] {
-            perf::set_output(event.as_fd(), buffer.spe[0].as_fd()).map_err(RecordError::Enable)?;
+            perf::set_output(event.as_fd(), buffer.sampling_events[0].as_fd())
+                .map_err(RecordError::Enable)?;
         }
-        buffer.spe.push(spe);
+        buffer.sampling_events.push(spe);
         buffer.follow.push(follow);
         Ok(true)
     }
 
-    /// Opens the SPE event and the event that follows processes.
-    fn events(
+    /// Opens the SPE event and the event that follows processes; None if the thread has exited.
+    fn open_events(
         &self,
         event: &SpeEvent,
         scope: TaskScope<'_>,
@@ -171,8 +173,8 @@ impl Opener<'_> {
         let mut opened = Vec::with_capacity(2);
         for mut attr in attrs {
             if matches!(scope, TaskScope::Thread(_)) {
-                // In a CPU's buffer, children of a task inherit its events. The kernel does not
-                // allow inheritance for a thread's buffer.
+                // Children of a thread inherit its events only if these write into a CPU's buffer:
+                // the kernel allows no inheritance for a thread's buffer.
                 attr.set_inherit(cpu.is_some().into());
                 attr.set_enable_on_exec(self.on_exec.into());
             }
@@ -193,15 +195,15 @@ impl Opener<'_> {
     }
 }
 
-/// Opens the buffer of one CPU, with sampled memory-access events of all its tasks; `scope` selects
-/// the tasks to follow. Kernels before 6.2 support IBS neither per task nor per cgroup.
+/// Opens the buffer of one CPU. Its memory-access events sample all tasks of the CPU, since kernels
+/// before 6.2 support IBS neither per task nor per cgroup; `scope` selects the tasks to follow.
 pub(super) fn access_buffer(
     events: &[SampledEvent],
     buffers: Buffers,
     scope: TaskScope<'_>,
     cpu: u32,
 ) -> Result<Buffer, RecordError> {
-    let refused = |event: &SampledEvent, error: &io::Error| RecordError::Open {
+    let open_error = |event: &SampledEvent, error: &io::Error| RecordError::Open {
         pmu: event.name.clone(),
         target: describe_target(TaskScope::All, Some(cpu)),
         reason: refused(error, event),
@@ -215,7 +217,7 @@ pub(super) fn access_buffer(
         if let Some(leader) = &event.leader {
             let mut attr = access_attr(leader, event, None, buffers);
             let fd = open(&mut attr, TaskScope::All, Some(cpu), None);
-            group = Some(fd.map_err(|error| refused(event, &error))?);
+            group = Some(fd.map_err(|error| open_error(event, &error))?);
         }
         let fixed_period = FixedPeriod::for_event(event, event.rate);
         let rate = FixedPeriod::open_rate(fixed_period.as_ref(), event.rate);
@@ -225,7 +227,7 @@ pub(super) fn access_buffer(
         period_controls.extend(
             fixed_period.map(|fixed_period| PeriodControl::new(sampling.len(), fixed_period)),
         );
-        sampling.push(fd.map_err(|error| refused(event, &error))?);
+        sampling.push(fd.map_err(|error| open_error(event, &error))?);
         leaders.extend(group);
     }
     let mut attr = follow_attr(buffers);
@@ -249,14 +251,14 @@ pub(super) fn access_buffer(
         ring,
         cpu: Some(cpu),
         tid: None,
-        spe: sampling,
+        sampling_events: sampling,
         follow: vec![follow],
         leaders,
         period_controls,
     })
 }
 
-/// The target of an event, in words.
+/// The target of an event, as text for messages.
 fn describe_target(scope: TaskScope<'_>, cpu: Option<u32>) -> String {
     let on = cpu.map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
     match scope {
@@ -276,8 +278,8 @@ fn open(
 ) -> io::Result<OwnedFd> {
     attr.read_format = perf::FORMAT_LOST;
     let opened = perf::open_attr(attr, scope, cpu, leader);
-    let too_old = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
-    if opened.as_ref().is_err_and(too_old) {
+    let is_unsupported = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
+    if opened.as_ref().is_err_and(is_unsupported) {
         attr.read_format = 0;
         return perf::open_attr(attr, scope, cpu, leader);
     }
@@ -288,9 +290,10 @@ fn open(
 mod tests {
     use super::LostRecords;
 
-    /// Kernels before 6.0, and CPUs that went offline, report no count.
+    /// A count smaller than the earlier one gives 0: kernels before 6.0, and events of CPUs that
+    /// went offline, report none.
     #[test]
-    fn records_of_the_ring_are_not_counted_twice() {
+    fn losses_that_records_reported_are_not_counted_again() {
         let lost = |records, samples| LostRecords { records, samples };
         assert_eq!(lost(5, 12).since(lost(3, 12)), lost(2, 0));
         assert_eq!(lost(0, 4).since(lost(3, 1)), lost(0, 3));

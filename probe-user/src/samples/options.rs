@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// A text is not a size.
+/// The text is not a size.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is no size: write bytes, or a number with K, M or G behind it, such as 512K or 1M")]
 pub struct SizeError(String);
@@ -46,22 +46,22 @@ impl FromStr for Size {
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(30, "G"), (20, "M"), (10, "K")];
-        let whole = |(shift, _): &&(u32, &str)| self.0 != 0 && self.0.trailing_zeros() >= *shift;
-        match units.iter().find(whole) {
+        let divides = |(shift, _): &&(u32, &str)| self.0 != 0 && self.0.trailing_zeros() >= *shift;
+        match units.iter().find(divides) {
             Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
             None => write!(f, "{}", self.0),
         }
     }
 }
 
-/// Sizes of each buffer.
+/// Sizes that each buffer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     /// The ring of records about AUX bytes and processes.
     pub ring: Size,
     /// The AUX area for samples.
     pub aux: Size,
-    /// AUX bytes after which the kernel wakes the reader; None: half the area.
+    /// Number of AUX bytes after which the kernel wakes the reader; None: half the area.
     pub watermark: Option<Size>,
 }
 
@@ -98,15 +98,16 @@ impl Buffers {
 /// SPE options, in terms of the driver's `format/` directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpeOptions {
-    /// Operations from one sample to the next. The driver raises it to the core's minimum interval
-    /// and clears its low eight bits.
+    /// Operations from one sample to the next. The driver raises this to the core's minimum
+    /// interval and clears the low eight bits.
     pub period: u64,
     /// Terms as in perf's `arm_spe_0/TERMS/`.
     pub terms: String,
 }
 
 impl SpeOptions {
-    /// The core's minimum interval (`caps/min_interval`); the largest of several kinds of core.
+    /// The core's minimum interval (`caps/min_interval`). With several kinds of core, the largest
+    /// of their minimum intervals.
     ///
     /// # Errors
     ///
@@ -116,7 +117,8 @@ impl SpeOptions {
         Ok(least.max().unwrap_or(PERIOD_STEP))
     }
 
-    /// The period that the driver uses for `period` (`drivers/perf/arm_spe_pmu.c`, `PMSIRR_EL1`).
+    /// The period that the driver uses for `period`, where `least` is the core's minimum interval
+    /// (`drivers/perf/arm_spe_pmu.c`, `PMSIRR_EL1`).
     #[must_use]
     pub const fn effective_period(period: u64, least: u64) -> u64 {
         const INTERVAL: u64 = 0xffff_ff00;
@@ -132,18 +134,18 @@ impl SpeOptions {
     ///
     /// # Errors
     ///
-    /// If it has no SPE, or none with these terms and this period.
+    /// If the machine has no SPE, or its SPE does not support the terms or the period.
     pub fn check(&self, pmus: &Pmus) -> Result<(), RecordError> {
         spe::period(pmus, self.period)?;
         self.events(pmus).map(drop)
     }
 
-    /// Mean number of operations from one sample to the next, including jitter; the largest of
-    /// several kinds of core.
+    /// Mean number of operations from one sample to the next, including jitter. With several kinds
+    /// of core, the largest of their means.
     ///
     /// # Errors
     ///
-    /// If it has no SPE, or none with these terms.
+    /// If the machine has no SPE, or its SPE does not support the terms.
     #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
     pub fn mean_period(&self, pmus: &Pmus) -> Result<f64, RecordError> {
         let events = self.events(pmus)?;
@@ -201,7 +203,7 @@ pub(super) fn access_attr(
 /// Attributes of the event that follows processes.
 pub(super) fn follow_attr(buffers: Buffers) -> perf_event_attr {
     let mut attr = wire::tracking_attr();
-    // Records data mappings too, to name data addresses.
+    // Mappings of data are recorded too, to name data addresses.
     attr.set_mmap_data(1);
     wake_at_half(&mut attr, buffers);
     attr
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_the_kernel_refuses_are_named() {
+    fn sizes_that_the_kernel_would_refuse_are_errors_with_a_reason() {
         let check = |ring: &str, aux: &str, watermark: Option<&str>| {
             let buffers = Buffers {
                 ring: ring.parse().unwrap(),
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_rounded_as_by_the_driver() {
+    fn effective_periods_are_those_of_the_driver() {
         let effective = SpeOptions::effective_period;
         assert_eq!(effective(1000, 1024), 1024);
         assert_eq!(effective(1024, 1024), 1024);

@@ -1,4 +1,4 @@
-//! Opens a file of samples: the file itself, or the parts of an unfinished one.
+//! Opens a file of samples: the file itself, or the parts of an unfinished recording.
 
 use std::{
     fs::{self, File},
@@ -48,12 +48,12 @@ pub enum SampleReadError {
         /// What is wrong.
         reason: String,
     },
-    /// It has no sample.
+    /// The recording ended before its first sample.
     #[error("{0} has no sample: it ended before its first; record it again")]
     Empty(String),
 }
 
-/// The metadata that pmuscope wrote, keys without their prefix.
+/// The metadata that pmuscope wrote; keys have no prefix.
 pub(super) fn metadata(part: &SerializedFileReader<File>) -> Vec<(String, String)> {
     let entries = part.metadata().file_metadata().key_value_metadata();
     entries
@@ -65,28 +65,28 @@ pub(super) fn metadata(part: &SerializedFileReader<File>) -> Vec<(String, String
 
 /// Whether a file begins with Parquet's magic number.
 pub(super) fn is_parquet(path: &Path) -> Result<bool, SampleReadError> {
-    let first = || {
-        let mut first = Vec::new();
+    let first_bytes = || {
+        let mut bytes = Vec::new();
         let mut file = File::open(path)?.take(PARQUET_MAGIC.len() as u64);
-        file.read_to_end(&mut first).map(|_| first)
+        file.read_to_end(&mut bytes).map(|_| bytes)
     };
-    let first = first().map_err(|reason| SampleReadError::Open {
+    let first_bytes = first_bytes().map_err(|reason| SampleReadError::Open {
         file: path.display().to_string(),
         reason,
     });
-    Ok(first? == PARQUET_MAGIC)
+    Ok(first_bytes? == PARQUET_MAGIC)
 }
 
-/// Opens a file or part.
+/// Opens a whole file, or a part.
 pub(super) fn open(part: &Path) -> Result<SerializedFileReader<File>, SampleReadError> {
     let file = || part.display().to_string();
-    let unread = |reason| SampleReadError::Open {
+    let unreadable = |reason| SampleReadError::Open {
         file: file(),
         reason,
     };
-    let bytes = File::open(part).map_err(unread)?;
+    let bytes = File::open(part).map_err(unreadable)?;
     SerializedFileReader::new(bytes).map_err(|error| match failed_read(error) {
-        Ok(reason) => unread(reason),
+        Ok(reason) => unreadable(reason),
         Err(error) => SampleReadError::Parquet {
             file: file(),
             reason: error.to_string(),
@@ -94,7 +94,7 @@ pub(super) fn open(part: &Path) -> Result<SerializedFileReader<File>, SampleRead
     })
 }
 
-/// The kernel's error inside `error`, if there is one.
+/// The kernel's error inside `error`; `error` itself as `Err` if it has none.
 fn failed_read(error: ParquetError) -> Result<io::Error, ParquetError> {
     match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {
@@ -112,10 +112,10 @@ pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, SampleReadError> {
     let parts = parts_directory(path);
     let metadata = fs::metadata(path);
     let directory = match &metadata {
-        Ok(found) if found.is_dir() => path.to_owned(),
-        // A new file is empty until its parts are merged. Behind a link the file is written in
-        // place, and may lack its end.
-        Ok(found) if found.is_file() && parts.is_dir() && !has_end(path) => parts,
+        Ok(metadata) if metadata.is_dir() => path.to_owned(),
+        // A new file is empty until its parts are merged. A file behind a link is written in place,
+        // so it may lack its end.
+        Ok(metadata) if metadata.is_file() && parts.is_dir() && !has_end(path) => parts,
         Err(error) if error.kind() == io::ErrorKind::NotFound && parts.is_dir() => parts,
         Ok(_) => return Ok(vec![path.to_owned()]),
         Err(_) => {
@@ -154,13 +154,13 @@ pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, SampleReadError> {
 
 /// Whether a file ends with Parquet's magic number.
 fn has_end(path: &Path) -> bool {
-    let last = || {
+    let last_bytes = || {
         let mut file = File::open(path)?;
         file.seek(io::SeekFrom::End(-4))?;
-        let mut last = [0; 4];
-        file.read_exact(&mut last).map(|()| last)
+        let mut bytes = [0; 4];
+        file.read_exact(&mut bytes).map(|()| bytes)
     };
-    last().is_ok_and(|last| last == *PARQUET_MAGIC)
+    last_bytes().is_ok_and(|bytes| bytes == *PARQUET_MAGIC)
 }
 
 fn without_prefix(entry: &KeyValue) -> Option<(String, String)> {

@@ -1,6 +1,6 @@
 //! Writes a Parquet file in parts. A Parquet file without its footer cannot be read, so a recording
-//! is written into a directory of parts, each a whole file. At the end, [`Parts::finish`] copies
-//! their row groups into the file that the user named.
+//! is written into a directory of parts, each of which is a complete file. At the end,
+//! [`Parts::finish`] copies their row groups into the file that the user named.
 
 use std::{
     fs::{self, File},
@@ -44,7 +44,7 @@ impl Layout {
     }
 }
 
-/// Ends a file with its metadata: keys and values.
+/// Writes the metadata (keys and values) and the footer of a file.
 pub(crate) fn close(mut file: ParquetWriter, about: &[(String, String)]) -> io::Result<()> {
     for (key, value) in about {
         let entry = KeyValue::new(format!("{PREFIX}{key}"), value.clone());
@@ -58,7 +58,7 @@ pub(crate) fn close(mut file: ParquetWriter, about: &[(String, String)]) -> io::
 pub(crate) struct Parts {
     path: PathBuf,
     directory: PathBuf,
-    /// Whether the file did not exist before.
+    /// Whether [`Self::begin`] created the file.
     created: bool,
 }
 
@@ -67,7 +67,7 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// If they cannot be written, or parts of an earlier recording are in the way.
+    /// If they cannot be written, or the directory has parts of an earlier recording.
     pub(crate) fn begin(path: &Path) -> io::Result<Self> {
         let directory = parts_directory(path);
         fs::create_dir(&directory).map_err(|error| match error.kind() {
@@ -81,9 +81,9 @@ impl Parts {
             ),
             _ => with_path(&directory, &error),
         })?;
-        // The file is created now, to find out early whether it can be written.
+        // Creates the file now, so that a file that cannot be written is reported at the start.
         let created = create_or_check(path).map_err(|error| {
-            // The directory is empty.
+            // The directory is empty, so nothing is lost.
             let _ = fs::remove_dir(&directory);
             with_path(path, &error)
         })?;
@@ -94,20 +94,20 @@ impl Parts {
         })
     }
 
-    /// Creates a part. Readers of the directory skip it until [`make_whole`], since its name begins
-    /// with a dot.
+    /// Creates a part; returns its path and file. Its name begins with a dot, so readers of the
+    /// directory skip it until [`make_whole`] renames it.
     pub(crate) fn open(&self, name: &str) -> io::Result<(PathBuf, File)> {
         let path = self.directory.join(format!(".{name}.open"));
         let file = File::create_new(&path).map_err(|error| with_path(&path, &error))?;
         Ok((path, file))
     }
 
-    /// Merges the whole parts into the file, and removes them. `ended` is the result of ending the
-    /// last parts; on an error the whole parts are still merged, but not removed.
+    /// Merges the `whole` parts into the file, and removes the directory of parts. `ended` is the
+    /// result of ending the last parts: if that failed, the directory is kept.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written; its parts are kept.
+    /// If the file cannot be written (its parts are kept), or `ended` is an error.
     pub(crate) fn finish(
         self,
         whole: &[PathBuf],
@@ -115,19 +115,19 @@ impl Parts {
         about: &[(String, String)],
         ended: io::Result<()>,
     ) -> io::Result<()> {
-        let with_parts = |error: io::Error| {
+        let naming_parts = |error: io::Error| {
             let (path, directory) = (self.path.display(), self.directory.display());
             let message = format!("{path}: {error}; its parts are in {directory}");
             io::Error::new(error.kind(), message)
         };
         self.replace(|file| merge(file, whole, layout, about))
-            .map_err(with_parts)?;
+            .map_err(naming_parts)?;
         ended?;
         fs::remove_dir_all(&self.directory).map_err(|error| with_path(&self.directory, &error))
     }
 
-    /// Replaces the file atomically: writes under a name that readers skip, and renames. A link or
-    /// a device is written in place.
+    /// Replaces the file atomically: writes a new file under a name that readers skip, then renames
+    /// it. A link or a device is written in place.
     fn replace(&self, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<()> {
         let metadata = fs::symlink_metadata(&self.path);
         let old = match metadata.map(|old| (old.is_file(), old.permissions())) {
@@ -142,13 +142,13 @@ impl Parts {
             .and_then(|()| write(file))
             .and_then(|()| fs::rename(&new, &self.path));
         if replaced.is_err() {
-            // The parts have all data; on a full disk this file only takes space.
+            // The parts still have all data, and on a full disk this file would only take space.
             let _ = fs::remove_file(&new);
         }
         replaced
     }
 
-    /// Removes the parts, and the file if it did not exist before: nothing was recorded.
+    /// Removes the parts of a recording without data, and the file if [`Self::begin`] created it.
     pub(crate) fn discard(&self) -> io::Result<()> {
         fs::remove_dir_all(&self.directory).map_err(|error| with_path(&self.directory, &error))?;
         if !self.created {
@@ -163,7 +163,7 @@ impl Parts {
 fn create_or_check(path: &Path) -> io::Result<bool> {
     match File::create_new(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // A dangling link creates its target.
+            // If the path is a dangling link, its target is created.
             let created = !path.exists();
             let mut options = File::options();
             options.write(true).create(true).truncate(false);
@@ -206,12 +206,12 @@ fn merge(
 fn append(merged: &mut ParquetWriter, part: File) -> Result<(), ParquetError> {
     let bytes = part.try_clone()?;
     let part = SerializedFileReader::new(part)?;
-    for from in part.metadata().row_groups() {
+    for copied in part.metadata().row_groups() {
         let mut group = merged.next_row_group()?;
-        for column in from.columns() {
+        for column in copied.columns() {
             let close = ColumnCloseResult {
                 bytes_written: column.compressed_size().unsigned_abs(),
-                rows_written: from.num_rows().unsigned_abs(),
+                rows_written: copied.num_rows().unsigned_abs(),
                 metadata: column.clone(),
                 bloom_filter: None,
                 column_index: None,
@@ -224,7 +224,7 @@ fn append(merged: &mut ParquetWriter, part: File) -> Result<(), ParquetError> {
     Ok(())
 }
 
-/// Converts an error; an I/O error inside it stays as it is.
+/// Converts an error; an I/O error inside it is returned as it is.
 pub(crate) fn into_io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {

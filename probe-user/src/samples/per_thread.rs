@@ -1,5 +1,5 @@
-//! Tracks threads for `--per-thread`, where each has its own buffer: threads with a buffer, new
-//! threads and exited ones. Thread ids are reused.
+//! Tracks threads for `--per-thread`, where each thread has its own buffer: threads with a buffer,
+//! new threads and exited threads. The kernel may reuse thread ids.
 
 use std::{collections::HashSet, mem};
 
@@ -10,14 +10,15 @@ use crate::sys::records::{PerfRecord, Task};
 pub(super) struct NewThread {
     pub(super) pid: u32,
     pub(super) tid: u32,
-    /// It has exited since; its id may be another thread's.
+    /// Whether it has exited since. Its id may then belong to another thread.
     pub(super) has_exited: bool,
 }
 
+/// Which threads have a buffer, and what changed since the last round.
 #[derive(Debug, Default)]
 pub(super) struct BufferedThreads {
     /// Running threads with a buffer.
-    known: HashSet<u32>,
+    buffered: HashSet<u32>,
     /// Threads created since [`Self::take_new`] was called, in order.
     new: Vec<NewThread>,
     /// Threads with a buffer that exited since [`Self::take_exited`] was called.
@@ -34,11 +35,11 @@ impl BufferedThreads {
                 has_exited: false,
             }),
             PerfRecord::Exit(Task { tid, .. }) => {
-                if self.known.remove(&tid) {
+                if self.buffered.remove(&tid) {
                     self.exited.push(tid);
                 }
-                let same = self.new.iter_mut().filter(|thread| thread.tid == tid);
-                same.for_each(|thread| thread.has_exited = true);
+                let exited = self.new.iter_mut().filter(|thread| thread.tid == tid);
+                exited.for_each(|thread| thread.has_exited = true);
             }
             _ => {}
         }
@@ -46,12 +47,12 @@ impl BufferedThreads {
 
     /// Notes that a thread has its buffer now.
     pub(super) fn add(&mut self, tid: u32) {
-        self.known.insert(tid);
+        self.buffered.insert(tid);
     }
 
     /// Whether a running thread has a buffer.
     pub(super) fn has(&self, tid: u32) -> bool {
-        self.known.contains(&tid)
+        self.buffered.contains(&tid)
     }
 
     /// Takes the threads that were created since the last call.
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_id_is_another_thread() {
+    fn a_reused_id_belongs_to_another_thread() {
         let mut threads = BufferedThreads::default();
         threads.on_record(&PerfRecord::Fork(task(7, 8)));
         assert_eq!(threads.take_new(), [new_thread(7, 8, false)]);
@@ -111,7 +112,7 @@ mod tests {
 
     /// Memory does not grow with the number of exited threads.
     #[test]
-    fn threads_that_ended_are_forgotten() {
+    fn exited_threads_are_forgotten() {
         let mut threads = BufferedThreads::default();
         for tid in 10..10_000 {
             threads.on_record(&PerfRecord::Fork(task(7, tid)));
@@ -122,6 +123,6 @@ mod tests {
             threads.on_record(&PerfRecord::Exit(task(7, tid)));
             assert_eq!(threads.take_exited(), [tid]);
         }
-        assert!(threads.known.is_empty());
+        assert!(threads.buffered.is_empty());
     }
 }

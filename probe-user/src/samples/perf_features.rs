@@ -6,7 +6,8 @@ use std::{fs, path::Path};
 use super::perf_data::{ATTR, feature, text, words, words32};
 use crate::machine::{Machine, cpus::CpuList};
 
-/// The fixed sections; those that this machine does not provide are left out.
+/// The sections that do not change during a recording, without those that this machine does not
+/// provide.
 pub(super) fn machine_sections(
     machine: &Machine,
     command: &[String],
@@ -21,7 +22,7 @@ pub(super) fn machine_sections(
         (feature::VERSION, Some(text(&version))),
         (feature::ARCH, Some(text(std::env::consts::ARCH))),
         (feature::NRCPUS, cpus(machine)),
-        // perf uses it to decode data sources.
+        // perf decodes data sources by this.
         (feature::CPUID, Some(text(&midr.unwrap_or_default()))),
         (feature::TOTAL_MEM, total_memory(machine)),
         (feature::CMDLINE, Some(strings(command))),
@@ -31,32 +32,33 @@ pub(super) fn machine_sections(
         (feature::PMU_MAPPINGS, pmus(machine)),
         (feature::MEM_TOPOLOGY, memory(machine)),
     ];
-    let known = |(bit, section): (u32, Option<Vec<u8>>)| Some((bit, section?));
-    sections.into_iter().filter_map(known).collect()
+    let present = |(bit, section): (u32, Option<Vec<u8>>)| Some((bit, section?));
+    sections.into_iter().filter_map(present).collect()
 }
 
-fn count(number: usize) -> Vec<u8> {
+/// Encodes a number in 32 bits.
+fn encoded_count(number: usize) -> Vec<u8> {
     words32(&[u32::try_from(number).unwrap_or(u32::MAX)])
 }
 
 /// Encodes a list of strings: their number, then each string.
 fn strings(strings: &[String]) -> Vec<u8> {
-    let mut section = count(strings.len());
+    let mut section = encoded_count(strings.len());
     section.extend(strings.iter().flat_map(|string| text(string)));
     section
 }
 
-/// The highest number of a possible CPU, plus one: the length of perf's tables.
-fn possible(machine: &Machine) -> Option<u32> {
+/// The length of perf's tables of CPUs: the highest number of a possible CPU, plus one.
+fn cpu_table_length(machine: &Machine) -> Option<u32> {
     Some(machine.possible().ok()?.last()? + 1)
 }
 
 fn cpus(machine: &Machine) -> Option<Vec<u8>> {
     let online = u32::try_from(machine.online().ok()?.len()).ok()?;
-    Some(words32(&[possible(machine)?, online]))
+    Some(words32(&[cpu_table_length(machine)?, online]))
 }
 
-/// A field of `/proc/meminfo`, or of a NUMA node's meminfo, in kB.
+/// The field `name` of `/proc/meminfo`, or of a NUMA node's meminfo, in kB.
 fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.split_once(name))?.1;
     line.split_whitespace().next()?.parse().ok()
@@ -68,18 +70,18 @@ fn total_memory(machine: &Machine) -> Option<Vec<u8>> {
 }
 
 fn descriptions(events: &[(String, [u8; ATTR])]) -> Vec<u8> {
-    let mut section = count(events.len());
-    section.extend(count(ATTR));
+    let mut section = encoded_count(events.len());
+    section.extend(encoded_count(ATTR));
     for (name, attr) in events {
         section.extend(attr);
-        // No ids here: the file's attributes have them.
-        section.extend(count(0));
+        // No ids here, since the file's attributes have them.
+        section.extend(encoded_count(0));
         section.extend(text(name));
     }
     section
 }
 
-/// CPU lists of packages and of cores, then core and package of each CPU.
+/// The CPU lists of packages, then of cores, then core and package of each CPU.
 fn cpu_topology(machine: &Machine) -> Option<Vec<u8>> {
     let topology =
         |cpu: u32, name: &str| machine.sys(&format!("devices/system/cpu/cpu{cpu}/topology/{name}"));
@@ -95,7 +97,7 @@ fn cpu_topology(machine: &Machine) -> Option<Vec<u8>> {
         lists.dedup();
         section.extend(strings(&lists));
     }
-    for cpu in 0..possible(machine)? {
+    for cpu in 0..cpu_table_length(machine)? {
         let number = |name| topology(cpu, name).and_then(|text| text.parse::<i32>().ok());
         // -1 for an offline CPU, as in perf's own files.
         let [core, package] = ["core_id", "physical_package_id"].map(number);
@@ -113,7 +115,7 @@ fn node_numbers(machine: &Machine) -> Option<CpuList> {
 
 fn nodes(machine: &Machine) -> Option<Vec<u8>> {
     let nodes = node_numbers(machine)?;
-    let mut section = count(nodes.len());
+    let mut section = encoded_count(nodes.len());
     for node in nodes.iter() {
         let file = |name: &str| machine.sys(&format!("devices/system/node/node{node}/{name}"));
         let meminfo = file("meminfo").unwrap_or_default();
@@ -128,7 +130,7 @@ fn nodes(machine: &Machine) -> Option<Vec<u8>> {
 
 fn pmus(machine: &Machine) -> Option<Vec<u8>> {
     let pmus: Vec<_> = machine.pmus().ok()?.iter().collect();
-    let mut section = count(pmus.len());
+    let mut section = encoded_count(pmus.len());
     for pmu in pmus {
         section.extend(words32(&[pmu.type_]));
         section.extend(text(&pmu.name));
@@ -159,6 +161,7 @@ fn memory(machine: &Machine) -> Option<Vec<u8>> {
     Some(section)
 }
 
+/// Numbers of the memory blocks of a node.
 fn blocks(sysfs: &Path, node: u32) -> Vec<usize> {
     let directory = sysfs.join(format!("devices/system/node/node{node}"));
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -166,26 +169,28 @@ fn blocks(sysfs: &Path, node: u32) -> Vec<usize> {
         let name = entry.file_name();
         name.to_str()?.strip_prefix("memory")?.parse().ok()
     };
-    // An absurd block number would make the bitmap huge.
+    // Limits block numbers, since the bitmap has a bit for each number up to the largest.
     entries
         .filter_map(number)
         .filter(|block| *block < 1 << 24)
         .collect()
 }
 
-/// An entry of the build-id section: of a user-space file, or of the kernel.
+/// An entry of the build-id section, for a user-space file or for the kernel.
 pub(super) fn build_id(path: &str, id: &[u8], kernel: bool) -> Vec<u8> {
+    /// `PERF_RECORD_HEADER_BUILD_ID`
     const TYPE: u32 = 67;
+    /// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the entry has the size of its id.
     const SIZED: u32 = 1 << 15;
     let size = 36 + (path.len() + 1).next_multiple_of(64);
     let misc = SIZED | if kernel { 1 } else { 2 };
     let mut entry = words32(&[TYPE, misc | u32::try_from(size).unwrap_or(0) << 16]);
-    // The machine: the host.
+    // The pid of a virtual machine; -1 for the host.
     entry.extend(words32(&[u32::MAX]));
     let mut field = [0; 24];
-    let long = id.len().min(20);
-    field[..long].copy_from_slice(&id[..long]);
-    field[20] = u8::try_from(long).unwrap_or(0);
+    let length = id.len().min(20);
+    field[..length].copy_from_slice(&id[..length]);
+    field[20] = u8::try_from(length).unwrap_or(0);
     entry.extend(field);
     entry.extend(path.as_bytes());
     entry.resize(size, 0);
@@ -226,6 +231,8 @@ mod tests {
             ..Roots::default()
         };
         let section = memory(&Machine::at(roots)).unwrap();
+        // Version, block size, number of nodes; then node 0, the size of its bitmap in bits
+        // (twice), and the bitmap.
         assert_eq!(section, words(&[1, 0x800_0000, 1, 0, 66, 66, 3, 2]));
     }
 }

@@ -1,5 +1,5 @@
-//! Adjusts the periods of events whose sampling frequency the kernel does not keep, in each round
-//! ([`FixedPeriod`]).
+//! Adjusts, in each round, the periods of events whose period the kernel does not adapt to their
+//! frequency ([`FixedPeriod`]).
 
 use std::os::fd::AsFd as _;
 
@@ -14,10 +14,11 @@ use crate::{
 
 /// Period control of one event of a buffer.
 pub(super) struct PeriodControl {
-    /// Index into [`Buffer::spe`].
+    /// Index into [`Buffer::sampling_events`].
     event: usize,
     fixed_period: FixedPeriod,
-    /// The event's last count and its time (`CLOCK_MONOTONIC` ns); None before the first round.
+    /// The event's count when it was last read, and the time of that (ns of `CLOCK_MONOTONIC`);
+    /// None before the first round.
     last: Option<(u64, u64)>,
 }
 
@@ -33,10 +34,10 @@ impl PeriodControl {
 
 impl Buffer {
     /// Changes the period of events that sample too often or too seldom. Skips events that cannot
-    /// be read, since their CPU went offline.
+    /// be read because their CPU went offline.
     pub(super) fn adjust_periods(&mut self) {
         for control in &mut self.period_controls {
-            let event = self.spe[control.event].as_fd();
+            let event = self.sampling_events[control.event].as_fd();
             let Some(counted) = perf::counted(event) else {
                 continue;
             };

@@ -1,5 +1,5 @@
-//! Tracks which processes belong to the target where events sample all tasks of a CPU: a command
-//! from its exec on, or a process, each with its descendants.
+//! Tracks which processes belong to the target if events sample all tasks of a CPU. The target is a
+//! command from its exec on, or a process, with all descendants.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,24 +9,25 @@ use std::{
 use super::RecordTarget;
 use crate::sys::records::{PerfRecord, Task};
 
-/// Changes of a process id's membership in the target, in ascending order of time: the time, and
-/// whether the id belongs to it from then on.
+/// Changes of a process id's membership in the target, in ascending order of time: each is the
+/// time, and whether the id belongs to the target from then on.
 type Membership = Vec<(u64, bool)>;
 
 /// A target process and its descendants.
 #[derive(Debug)]
 pub(super) struct ProcessTree {
     members: HashMap<u32, Membership>,
-    /// A command before its exec.
+    /// The target command, before its exec.
     awaiting_exec: Option<u32>,
-    /// Processes whose main thread exited in the previous round and in this one; other threads may
-    /// still run.
+    /// Processes whose main thread exited: in the previous round, and in this round. Their other
+    /// threads may still run.
     ended: [HashSet<u32>; 2],
     proc: PathBuf,
 }
 
 impl ProcessTree {
-    /// None for a cgroup, which [`Subtree`](super::subtree::Subtree) tracks.
+    /// The tree of a command or process; None for a cgroup, which
+    /// [`Subtree`](super::subtree::Subtree) tracks.
     pub(super) fn for_target(target: &RecordTarget, proc: &Path) -> Option<Self> {
         let (members, awaiting_exec) = match target {
             RecordTarget::Cgroup(_) => return None,
@@ -43,9 +44,9 @@ impl ProcessTree {
 
     /// Whether a process belongs to the target at `time`, in ns of the records' clock.
     pub(super) fn has(&self, pid: u32, time: u64) -> bool {
-        let members = self.members.get(&pid);
+        let changes = self.members.get(&pid);
         let last =
-            members.and_then(|members| members.iter().rev().find(|(since, _)| *since <= time));
+            changes.and_then(|changes| changes.iter().rev().find(|(since, _)| *since <= time));
         last.is_some_and(|(_, is_member)| *is_member)
     }
 
@@ -84,22 +85,23 @@ impl ProcessTree {
     fn add(&mut self, pid: u32, time: u64, is_member: bool) {
         if is_member {
             self.members.entry(pid).or_default().push((time, true));
-        } else if let Some(members) = self.members.get_mut(&pid) {
-            members.push((time, false));
+        } else if let Some(changes) = self.members.get_mut(&pid) {
+            changes.push((time, false));
         }
     }
 
-    /// Ends a round: all samples of earlier rounds have been read.
+    /// Ends a round. Forgets processes that ended in the previous round, since all their samples
+    /// have been read, unless procfs still has them. Keeps only the last change of each process id.
     pub(super) fn end_round(&mut self) {
-        let [old, _] = &self.ended;
-        for pid in old {
+        let [previous_round, _] = &self.ended;
+        for pid in previous_round {
             if !self.proc.join(pid.to_string()).exists() {
                 self.members.remove(pid);
             }
         }
-        self.members.retain(|_, members| {
-            members.drain(..members.len().saturating_sub(1));
-            members.last().is_some_and(|(_, is_member)| *is_member)
+        self.members.retain(|_, changes| {
+            changes.drain(..changes.len().saturating_sub(1));
+            changes.last().is_some_and(|(_, is_member)| *is_member)
         });
         self.ended.swap(0, 1);
         self.ended[1].clear();
@@ -149,7 +151,7 @@ mod tests {
         fork(&mut process_tree, 20, 7, 9);
         fork(&mut process_tree, 30, 9, 10);
         fork(&mut process_tree, 30, 8, 11);
-        let moments = [
+        let pids_and_times = [
             (7, 9),
             (7, 10),
             (8, 99),
@@ -158,13 +160,13 @@ mod tests {
             (10, 30),
             (11, 99),
         ];
-        let is_member = moments.map(|(pid, time)| process_tree.has(pid, time));
+        let is_member = pids_and_times.map(|(pid, time)| process_tree.has(pid, time));
         assert_eq!(is_member, [false, true, false, false, true, true, false]);
     }
 
     /// A process id is reused, in the same round or later.
     #[test]
-    fn a_reused_process_id_is_not_recorded() {
+    fn a_process_with_a_reused_id_is_not_recorded() {
         let proc = Tree::new();
         proc.write("7/comm", "x");
         let mut process_tree =
@@ -178,7 +180,7 @@ mod tests {
         );
         process_tree.end_round();
         assert!(!process_tree.has(8, 40));
-        // Its main thread exits; others keep running.
+        // The main thread of process 7 exits; procfs still has the process, so other threads run.
         exit(&mut process_tree, 50, 7);
         process_tree.end_round();
         process_tree.end_round();

@@ -26,13 +26,13 @@ struct RawFileState {
     file: PerfData<BufWriter<File>>,
     /// Build ids of executable mappings, by path.
     build_ids: BTreeMap<String, Vec<u8>>,
-    /// The kernel's build id, as an entry of the file.
+    /// The kernel's build id, encoded as an entry of the build-id section.
     kernel: Vec<u8>,
     /// Whether some build ids are not in the file yet.
     ids_changed: bool,
 }
 
-/// Contents of a recording's file at its start.
+/// What a file needs to know of its recording at the start.
 #[derive(Debug)]
 pub(super) struct RawHead<'a> {
     /// The PMU type of the SPE.
@@ -79,20 +79,20 @@ impl RawFile {
             events,
             command,
         } = raw;
-        let files: Vec<FileEvent> = events
+        let file_events: Vec<FileEvent> = events
             .iter()
-            .map(|(_, file)| event(file, pmu_type))
+            .map(|(_, description)| file_event(description, pmu_type))
             .collect();
-        let names = events.iter().zip(&files);
-        let named: Vec<_> = names
+        let named = events.iter().zip(&file_events);
+        let attrs_by_name: Vec<_> = named
             .map(|((name, _), event)| (name.clone(), event.attr))
             .collect();
         let head = FileHead {
             pmu_type,
             per_cpu: !per_thread,
             time,
-            events: files,
-            features: machine_sections(machine, command, &named),
+            events: file_events,
+            features: machine_sections(machine, command, &attrs_by_name),
         };
         let kernel_id = notes::of_kernel(machine.sysfs());
         let kernel = kernel_id.map(|id| build_id("[kernel.kallsyms]", &id, true));
@@ -120,7 +120,7 @@ impl RawFile {
 }
 
 impl RawFileState {
-    /// Collects the build ids of records.
+    /// Collects the build ids of executable mappings from ring records.
     fn on_record(&mut self, records: &[u8]) {
         for (event, _) in StampedRecords::new(records) {
             let records::PerfRecord::Map(map) = event else {
@@ -175,19 +175,21 @@ impl Sink for RawFile {
     }
 }
 
-fn event(file: &EventDescription, spe: u32) -> FileEvent {
-    let mut attr = file.attr;
-    if attr.type_ == spe {
+/// An event as the file describes it; `spe_type` is the PMU type of the SPE.
+fn file_event(event: &EventDescription, spe_type: u32) -> FileEvent {
+    let mut attr = event.attr;
+    if attr.type_ == spe_type {
         attr.sample_type |= SPE_SAMPLE;
     }
     attr.size = u32::try_from(ATTR).expect("128");
-    // SAFETY: the structure is plain integers without padding at its start, and larger than ATTR.
+    // SAFETY: the structure has at least ATTR bytes, and the first ATTR are integers without
+    // padding.
     let bytes = unsafe { std::slice::from_raw_parts((&raw const attr).cast::<u8>(), ATTR) };
     const { assert!(size_of::<perf_event_attr>() >= ATTR) };
     let mut cut = [0; ATTR];
     cut.copy_from_slice(bytes);
     FileEvent {
         attr: cut,
-        ids: file.ids.clone(),
+        ids: event.ids.clone(),
     }
 }

@@ -40,7 +40,7 @@ pub struct RecordConfig {
     pub buffers: Buffers,
     /// What to record.
     pub target: RecordTarget,
-    /// One buffer for each thread instead of each CPU.
+    /// Whether each thread has a buffer, instead of each CPU.
     pub per_thread: bool,
     /// Number of threads that drain the buffers.
     pub drains: NonZeroUsize,
@@ -51,9 +51,9 @@ pub struct RecordConfig {
 /// An event, as output files describe it.
 #[derive(Clone, Debug)]
 pub struct EventDescription {
-    /// The attributes it was opened with.
+    /// The attributes with which the event was opened.
     pub attr: perf_event_open_sys::bindings::perf_event_attr,
-    /// Its ids in records.
+    /// Its ids, which its records carry.
     pub ids: Vec<u64>,
 }
 
@@ -62,9 +62,9 @@ pub struct Recorder {
     pub(super) machine: Arc<Machine>,
     pub(super) config: RecordConfig,
     pub(super) backend: Backend,
-    /// The processes to record, where events sample all tasks.
+    /// The processes to record, if events sample all tasks of a CPU.
     process_tree: Option<ProcessTree>,
-    /// The cgroups to record, where events sample all tasks.
+    /// The cgroups to record, if events sample all tasks of a CPU.
     subtree: Option<Mutex<Subtree>>,
     pub(super) cpu_buffers: Vec<CpuBuffer>,
     attribution: Attribution,
@@ -85,7 +85,7 @@ pub struct Recorder {
     pub(super) spe_ids: Vec<Vec<u64>>,
     /// Ids of the events that follow processes.
     pub(super) follow_ids: Vec<u64>,
-    /// Number of `follow_ids` that the sink has got.
+    /// Number of `follow_ids` that the sink has received.
     reported_ids: usize,
 }
 
@@ -95,7 +95,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// If this machine, these sizes or this target cannot be recorded.
+    /// If the machine or the target cannot be recorded, or a buffer size is invalid.
     pub fn open(config: RecordConfig, machine: &Arc<Machine>) -> Result<Self, RecordError> {
         config.buffers.check(rustix::param::page_size() as u64)?;
         let backend = Backend::for_method(&config.method, machine.pmus()?)?;
@@ -153,7 +153,7 @@ impl Recorder {
         if let Some(programs) = recorder.config.regions.take() {
             let (target, existing) = (&recorder.config.target, recorder.processes());
             let observer = Observer::open(machine, target, &programs, &existing)?;
-            observer.wake(&recorder.poll)?;
+            observer.wake_by_markers(&recorder.poll)?;
             recorder.observer = Some(observer);
         }
         // Sampled events have times of `CLOCK_MONOTONIC` already.
@@ -165,7 +165,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Starts sampling. With SPE a [`RecordTarget::Command`] starts by itself at its exec.
+    /// Starts sampling. With SPE, sampling of a [`RecordTarget::Command`] starts by itself at its
+    /// exec.
     ///
     /// # Errors
     ///
@@ -175,7 +176,7 @@ impl Recorder {
         if is_spe && matches!(self.config.target, RecordTarget::Command(_)) {
             return Ok(());
         }
-        // Read now: the tasks may exit before their first samples are decoded.
+        // Reads procfs now, since the tasks may exit before their first samples are decoded.
         for pid in self.processes() {
             for tid in threads(&self.machine, pid).unwrap_or_default() {
                 self.tasks().incarnations(tid);
@@ -210,7 +211,7 @@ impl Recorder {
         Duration::from_millis(if self.config.per_thread { 10 } else { 100 })
     }
 
-    /// Consumes the wake-ups so far, before a round.
+    /// Consumes the wake-ups so far. Call it before a round.
     ///
     /// # Errors
     ///
@@ -239,7 +240,7 @@ impl Recorder {
     /// If the sink fails, or the kernel does not restart sampling.
     pub fn round(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
         self.mark_dead()?;
-        // Adjusts periods first, since draining many samples of a too short period can take long.
+        // Adjusts periods first: if a period is too short, draining its many samples takes long.
         self.cpu_buffers
             .iter_mut()
             .for_each(|cpu_buffer| cpu_buffer.buffer.adjust_periods());
@@ -261,7 +262,7 @@ impl Recorder {
         }
         self.drain(sink, true)?;
         for cpu_buffer in &self.cpu_buffers {
-            cpu_buffer.count_rest(&mut self.counts);
+            cpu_buffer.count_unreported_losses(&mut self.counts);
         }
         if self.process_tree.is_some() && self.counts.lost_ring_records > 0 {
             tracing::warn!(
@@ -289,7 +290,7 @@ impl Recorder {
         self.observer.as_ref().map_or(Vec::new(), Observer::about)
     }
 
-    /// Conversion of timestamps to ns of perf's clock, if the kernel reports it.
+    /// Conversion of ticks to ns of perf's clock; None if the kernel does not report it.
     #[must_use]
     pub fn ticks(&self) -> Option<TickClock> {
         self.cpu_buffers
@@ -312,7 +313,8 @@ impl Recorder {
         spe.chain(["dummy:u".to_owned()]).collect()
     }
 
-    /// The events so far: one for each SPE PMU, and the one that follows processes.
+    /// The attributes and ids so far of each event in the file: one event for each SPE PMU, and the
+    /// event that follows processes.
     #[must_use]
     pub fn event_files(&self) -> Vec<EventDescription> {
         let buffers = &self.config.buffers;

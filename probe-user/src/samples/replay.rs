@@ -1,4 +1,4 @@
-//! Decodes given bytes as a recording would: to measure the cost of a sample, and to test on
+//! Decodes given bytes as a recording does, to measure the cost of a sample, and for tests on
 //! machines without sampling.
 
 use std::{io, sync::Mutex};
@@ -35,13 +35,13 @@ pub fn replay(
             cpu: Some(cpu),
             tid: None,
         };
-        let taken = drain.take(position, shared, |into| into.extend_from_slice(bytes))?;
+        let copied = drain.take_aux(position, shared, |into| into.extend_from_slice(bytes))?;
         let owner = AuxOwner {
             cpu: Some(cpu),
             ..AuxOwner::default()
         };
-        drain.decode(&taken, 0, owner, shared)?;
-        drain.done(taken, shared)?;
+        drain.decode(&copied, 0, owner, shared)?;
+        drain.done(copied, shared)?;
         Ok(drain.counts)
     })
 }
@@ -60,7 +60,7 @@ pub fn replay_events(
 ) -> io::Result<RecordCounts> {
     with_shared(None, machine, sink, |shared| {
         let mut drain = Drain::new(thread);
-        drain.events(|into| into.extend_from_slice(bytes), shared)?;
+        drain.decode_events(|into| into.extend_from_slice(bytes), shared)?;
         Ok(drain.counts)
     })
 }
@@ -83,6 +83,6 @@ fn with_shared(
         tasks: &tasks,
         region_index: None,
         sink,
-        last: true,
+        is_last_round: true,
     })
 }

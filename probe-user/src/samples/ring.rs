@@ -1,5 +1,5 @@
-//! The memory shared with the kernel: control page, record ring, and the samples in an AUX area or
-//! in a ring of their own (`perf_event_open(2)`).
+//! The memory of a buffer that the kernel shares: control page, record ring, and the samples in an
+//! AUX area or in a second ring (`perf_event_open(2)`).
 
 use std::{io, os::fd::AsFd, sync::atomic::Ordering};
 
@@ -18,7 +18,7 @@ pub(super) enum MapError {
 
 /// Where the kernel writes samples.
 enum SampleArea {
-    /// An AUX area, and the end of its bytes read so far.
+    /// An AUX area, and the position after the last byte that was read.
     Aux(SharedMapping, u64),
     /// A ring of records.
     Records(RecordRing),
@@ -32,7 +32,8 @@ pub(super) struct BufferRings {
 }
 
 impl BufferRings {
-    /// Maps ring and AUX area of an event. Sizes are in bytes, powers of two and whole pages.
+    /// Maps the ring and the AUX area of an event. Sizes are in bytes: powers of two, and whole
+    /// pages.
     pub(super) fn map(fd: impl AsFd, ring: usize, aux: usize) -> Result<Self, MapError> {
         let records = RecordRing::map(fd.as_fd(), ring).map_err(MapError::Ring)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -45,7 +46,8 @@ impl BufferRings {
         })
     }
 
-    /// Maps two rings of this size: of the event that follows tasks, and of a sampling event.
+    /// Maps two rings of `size` bytes: one of the event that follows tasks, and one of a sampling
+    /// event.
     pub(super) fn pair(tasks: impl AsFd, samples: impl AsFd, size: usize) -> io::Result<Self> {
         Ok(Self {
             records: RecordRing::map(tasks.as_fd(), size)?,
@@ -53,13 +55,13 @@ impl BufferRings {
         })
     }
 
-    /// Whether samples are ring records of events.
-    pub(super) const fn is_of_events(&self) -> bool {
+    /// Whether samples are records in a ring, not bytes in an AUX area.
+    pub(super) const fn has_sample_ring(&self) -> bool {
         matches!(self.samples, SampleArea::Records(_))
     }
 
-    /// End of the sample bytes written by the kernel. The kernel moves it after it has written the
-    /// record about the AUX bytes.
+    /// Position after the last sample byte that the kernel has written. The kernel advances it only
+    /// after it has written the record that announces AUX bytes.
     pub(super) fn samples_head(&self) -> u64 {
         // SAFETY: only the address of a field is taken.
         let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
@@ -70,15 +72,15 @@ impl BufferRings {
     }
 
     /// Moves all records of the ring into `records`. True if the ring was so full that records may
-    /// have been lost without a record of the loss yet.
+    /// have been lost and their loss is not reported yet.
     pub(super) fn take(&mut self, records: &mut Vec<u8>) -> bool {
-        // The largest possible record has 64 KiB - 1; the largest here, with a mapped file's name,
-        // has 4 KiB.
-        let large = 4608.min(self.records.size() as u64 / 2);
-        self.records.take(records) < large
+        // A record can have up to 64 KiB - 1. The largest record of these events has a mapped
+        // file's path, of up to 4 KiB.
+        let largest_record = 4608.min(self.records.size() as u64 / 2);
+        self.records.take(records) < largest_record
     }
 
-    /// End of the sample bytes read so far.
+    /// Position after the last sample byte that was read.
     pub(super) const fn samples_tail(&self) -> u64 {
         match &self.samples {
             SampleArea::Aux(_, tail) => *tail,
@@ -116,14 +118,14 @@ impl BufferRings {
     /// Conversion of ticks to ns; None without `cap_user_time_zero`.
     pub(super) fn ticks(&self) -> Option<TickClock> {
         let control = self.records.control();
-        // SAFETY: fields of the control page, which the kernel changes under the sequence lock
-        // only.
+        // SAFETY: these are fields of the control page; the kernel changes them only under the
+        // sequence lock.
         unsafe {
             loop {
                 let lock = || (&raw const (*control).lock).read_volatile();
                 let before = lock();
                 std::sync::atomic::fence(Ordering::Acquire);
-                let known = (*control)
+                let has_time_zero = (*control)
                     .__bindgen_anon_1
                     .__bindgen_anon_1
                     .cap_user_time_zero()
@@ -135,14 +137,14 @@ impl BufferRings {
                 };
                 std::sync::atomic::fence(Ordering::Acquire);
                 if before & 1 == 0 && before == lock() {
-                    return known.then_some(clock);
+                    return has_time_zero.then_some(clock);
                 }
             }
         }
     }
 }
 
-/// A ring in plain memory, with the kernel's side.
+/// Rings in plain memory, and functions that write into them in place of the kernel.
 #[cfg(test)]
 pub(super) mod fake {
     use super::*;
@@ -172,7 +174,7 @@ pub(super) mod fake {
         }
 
         pub(in super::super) fn push_aux(&self, bytes: &[u8]) -> bool {
-            // SAFETY: addresses of fields.
+            // SAFETY: only the address of a field is taken.
             let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
             match &self.samples {
                 SampleArea::Aux(aux, tail) => {
@@ -197,12 +199,13 @@ mod tests {
         /// All bytes are read once, in order, over many wraps of both areas.
         #[test]
         fn no_byte_is_lost_when_rings_wrap(
-            pieces in prop::collection::vec((1..900_usize, 1..900_usize, any::<bool>()), 1..80),
+            // Sizes of a record and of AUX bytes to write, and whether to read all afterwards.
+            steps in prop::collection::vec((1..900_usize, 1..900_usize, any::<bool>()), 1..80),
         ) {
             let mut ring = fake::ring(4096, 4096);
             let (mut sent, mut sent_aux) = (Vec::new(), Vec::new());
             let (mut got, mut got_aux) = (Vec::new(), Vec::new());
-            for (count, (size, aux, read)) in pieces.into_iter().enumerate() {
+            for (count, (size, aux, read)) in steps.into_iter().enumerate() {
                 let byte = u8::try_from(count % 251).unwrap();
                 if ring.push(&vec![byte; size]) {
                     sent.extend(vec![byte; size]);
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nearly_full_ring_is_reported() {
+    fn taking_from_a_nearly_full_ring_reports_a_possible_loss() {
         let mut ring = fake::ring(16384, 4096);
         let mut bytes = Vec::new();
         assert!(ring.push(&[1; 8000]));

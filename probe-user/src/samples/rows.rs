@@ -1,5 +1,5 @@
 //! Writes samples as rows of a Parquet file. Columns are buffered until a row group is full, so
-//! memory does not grow with the recording, and no value is allocated on its own.
+//! memory does not grow with the recording, and no memory is allocated per value.
 
 use std::{fs::File, io, sync::Arc};
 
@@ -16,13 +16,13 @@ use parquet::{
 
 use super::{
     Sample,
-    chunk::{self, Bits, Dictionary},
+    chunk::{self, Dictionary, DictionaryNumber},
     column_buffers::{ColumnBuffer, Levels, NameBuffer, TextBuffer},
     columns::{COLUMNS, SampleFill},
     parts::{Layout, ParquetWriter, into_io_error},
 };
 
-/// Rows of a row group: some ten megabytes while buffered.
+/// Number of rows in a row group: some ten megabytes while buffered.
 const ROW_GROUP: usize = 1 << 16;
 
 /// Definition levels of rows that all have a value.
@@ -38,13 +38,14 @@ enum ColumnValues {
 /// Buffered rows.
 pub(super) struct SampleRows {
     columns: Vec<ColumnValues>,
+    /// Number of buffered rows.
     count: usize,
-    /// Unix time in ns at which the clock of samples was 0; None if not known.
+    /// Unix time in ns at which the clock of samples was 0; None if unknown.
     boot_time: Option<i64>,
 }
 
 impl SampleRows {
-    /// `boot_time` is the Unix time in ns at which the clock of samples was 0; None if not known.
+    /// `boot_time` is the Unix time in ns at which the clock of samples was 0; None if unknown.
     pub(super) fn new(boot_time: Option<i64>) -> Self {
         let columns = COLUMNS.iter().map(|column| match column.fill {
             SampleFill::Long(_) | SampleFill::UnixTime => {
@@ -61,30 +62,30 @@ impl SampleRows {
         }
     }
 
-    /// Adds samples. Writes each full row group.
+    /// Adds samples. Writes a row group whenever it is full.
     pub(super) fn add(
         &mut self,
         mut samples: &[Sample],
         file: &mut ParquetWriter,
     ) -> io::Result<()> {
         while !samples.is_empty() {
-            let (now, rest) = samples.split_at(samples.len().min(ROW_GROUP - self.count));
+            let (batch, rest) = samples.split_at(samples.len().min(ROW_GROUP - self.count));
             for (column, values) in COLUMNS.iter().zip(&mut self.columns) {
                 match (column.fill, values) {
-                    (SampleFill::Long(fill), ColumnValues::Long(buffer)) => fill(now, buffer),
+                    (SampleFill::Long(fill), ColumnValues::Long(buffer)) => fill(batch, buffer),
                     (SampleFill::UnixTime, ColumnValues::Long(buffer)) => {
                         let boot_time = self.boot_time;
-                        buffer.extend(now, |sample| unix_time(sample, boot_time?));
+                        buffer.extend(batch, |sample| unix_time(sample, boot_time?));
                     }
-                    (SampleFill::Int(fill), ColumnValues::Int(buffer)) => fill(now, buffer),
-                    (SampleFill::Name(naming), ColumnValues::Name(names)) => {
-                        names.extend(now, naming);
+                    (SampleFill::Int(fill), ColumnValues::Int(buffer)) => fill(batch, buffer),
+                    (SampleFill::Name(lookup), ColumnValues::Name(names)) => {
+                        names.extend(batch, lookup);
                     }
-                    (SampleFill::Text(get), ColumnValues::Text(texts)) => texts.extend(now, get),
+                    (SampleFill::Text(get), ColumnValues::Text(texts)) => texts.extend(batch, get),
                     _ => unreachable!("the values are made for the same columns"),
                 }
             }
-            self.count += now.len();
+            self.count += batch.len();
             samples = rest;
             if self.count == ROW_GROUP {
                 self.write(file)?;
@@ -100,7 +101,8 @@ impl SampleRows {
         }
         self.count = 0;
         self.write_columns(file).map_err(|error| {
-            // Only some columns were written: the row group cannot be completed.
+            // Drops the rows: only some of their columns were written, so the row group cannot be
+            // completed.
             *self = Self::new(self.boot_time);
             into_io_error(error)
         })
@@ -140,18 +142,19 @@ impl SampleRows {
     }
 }
 
-/// None if the sample has no time, or the sum overflows.
+/// Unix time of a sample in ns; None if the sample has no time, or the sum overflows.
 fn unix_time(sample: &Sample, boot_time: i64) -> Option<i64> {
     i64::try_from(sample.time?).ok()?.checked_add(boot_time)
 }
 
+/// Writes a column of numbers: with a dictionary if that is smaller, else as [`properties`] say.
 fn write_numbers<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, File>,
     column: &ColumnDescPtr,
     buffer: &ColumnBuffer<T::T>,
 ) -> Result<(), ParquetError>
 where
-    T::T: Copy + Bits,
+    T::T: Copy + DictionaryNumber,
 {
     let levels = buffer.presence.levels();
     if let Levels::None(_) = levels {
@@ -190,9 +193,9 @@ pub(super) fn layout() -> io::Result<Layout> {
     })
 }
 
-/// Numbers with many distinct values are delta-encoded, which a dictionary or compression would
-/// hardly shrink further; [`chunk`] writes all other columns with a dictionary. Statistics of times
-/// let readers skip row groups.
+/// Numbers with many distinct values are delta-encoded; a dictionary or compression would hardly
+/// shrink them further. [`chunk`] writes all other columns, with a dictionary. Statistics of
+/// `time_ns` let readers skip row groups.
 fn properties() -> WriterProperties {
     WriterProperties::builder()
         .set_created_by(format!("pmuscope {}", env!("CARGO_PKG_VERSION")))

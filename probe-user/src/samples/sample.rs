@@ -14,13 +14,13 @@ use super::{EventDescription, Mapping};
 pub struct TaskInfo {
     /// Process id, in the pid namespace of pmuscope.
     pub pid: u32,
-    /// The thread's name at that time.
+    /// The thread's name at the time of the sample.
     pub name: Arc<str>,
-    /// The process's path in the cgroup2 hierarchy when the sample was read.
+    /// Path of the process's cgroup in the cgroup2 hierarchy when the sample was read.
     pub cgroup: Option<Arc<str>>,
 }
 
-/// A memory access, as an event sampled it (`PERF_RECORD_SAMPLE`).
+/// A memory access that an event sampled (`PERF_RECORD_SAMPLE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Address of the instruction.
@@ -52,17 +52,17 @@ pub struct Sample {
     pub cpu: Option<u32>,
     /// Thread id.
     pub tid: Option<u32>,
-    /// Its process, name and cgroup.
+    /// The thread's process, name and cgroup; None if they are unknown.
     pub task: Option<Arc<TaskInfo>>,
-    /// Path in the cgroup2 hierarchy: from the sample if it carries a cgroup id, else of its
+    /// Path in the cgroup2 hierarchy: of the cgroup id in the sample if it has one, else of the
     /// process.
     pub cgroup: Option<Arc<str>>,
-    /// Data source of a load, by the table of its core; None for other operations, and without a
-    /// table.
+    /// Data source of a load, by the table of the core; None for other operations, and on cores
+    /// without a table.
     pub origin: Option<Origin>,
-    /// The tag of its address, or the kind of memory; None without `--regions`.
+    /// The tag of the address, or the kind of memory; None without `--regions`.
     pub region: Option<Arc<str>>,
-    /// The phase of its thread; None outside of phases, and without `--regions`.
+    /// The phase of the thread; None outside of phases, and without `--regions`.
     pub phase: Option<Arc<str>>,
     /// The sampled data.
     pub data: SampleData,
@@ -100,7 +100,7 @@ impl Sample {
         }
     }
 
-    /// Virtual address of the data.
+    /// Virtual address of the data; None if the sample has none.
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         match &self.data {
@@ -110,6 +110,7 @@ impl Sample {
     }
 
     /// Latency in cycles: with SPE from dispatch to completion, with events [`Access::cycles`].
+    /// None if the sample has none.
     #[must_use]
     pub fn cycles(&self) -> Option<u32> {
         match &self.data {
@@ -118,7 +119,7 @@ impl Sample {
         }
     }
 
-    /// Data source of a load.
+    /// Data source of a load; None for other operations, or if it is unknown.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
         match &self.data {
@@ -127,7 +128,7 @@ impl Sample {
         }
     }
 
-    /// Whether the data source had the cache line modified; None if the core does not report it.
+    /// Whether the cache line was modified in the data source; None if the core does not report it.
     #[must_use]
     pub fn is_modified(&self) -> Option<bool> {
         /// Bits of `mem_snoop` (19 to 23 of the word), except `NA`.
@@ -150,7 +151,7 @@ impl Sample {
 pub struct AuxPosition {
     /// Number of the buffer, from 0.
     pub area: u32,
-    /// Bytes of this AUX area before these.
+    /// Number of bytes that were written into this AUX area before.
     pub offset: u64,
     /// The CPU of a buffer for one CPU.
     pub cpu: Option<u32>,
@@ -163,7 +164,7 @@ pub type LazyMetadata<'a> = &'a dyn Fn() -> Vec<(String, String)>;
 
 /// Receives a recording, from all draining threads. An output implements the methods that it needs.
 pub trait Sink: Sync {
-    /// A batch of samples that one of the threads has decoded; threads are numbered from 0.
+    /// Takes a batch of samples that one of the threads has decoded; threads are numbered from 0.
     ///
     /// # Errors
     ///
@@ -172,7 +173,7 @@ pub trait Sink: Sync {
         Ok(())
     }
 
-    /// Whole records, as the kernel wrote them into a ring.
+    /// Takes whole records, as the kernel wrote them into a ring.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ pub trait Sink: Sync {
         Ok(())
     }
 
-    /// Bytes of an AUX area.
+    /// Takes bytes of an AUX area.
     ///
     /// # Errors
     ///
@@ -190,14 +191,14 @@ pub trait Sink: Sync {
         Ok(())
     }
 
-    /// A mapped file of a sampled process; each is passed once.
+    /// Takes a mapped file of a sampled process; each is passed once.
     fn mapping(&self, _mapping: &Arc<Mapping>) {}
 
-    /// The list of events changed: these are all events so far.
+    /// Takes all events so far, whenever their list has changed.
     fn events(&self, _events: Vec<EventDescription>) {}
 
     /// Ends a round: all buffers were read, and later samples are not older than samples of this
-    /// round. `news` is the metadata that is new since it was last called.
+    /// round. `news` gives the metadata that is new since its last call.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ const PART_DURATION: Duration = Duration::from_millis(9_800);
 pub struct SampleFile {
     parts: Parts,
     about: Vec<(String, String)>,
-    /// One for each decoding thread.
+    /// One writer for each decoding thread.
     threads: Vec<Mutex<ThreadWriter>>,
     state: Mutex<SharedState>,
 }
@@ -31,13 +31,15 @@ pub struct SampleFile {
 /// Output state of one decoding thread.
 struct ThreadWriter {
     number: usize,
+    /// Rows that are not written yet.
     rows: SampleRows,
+    /// Path and writer of the open part.
     open: Option<(PathBuf, ParquetWriter)>,
 }
 
 /// Output state that all threads share.
 struct SharedState {
-    /// When the open parts were begun.
+    /// When [`SampleFile::end_parts`] was last called, or the file was created.
     since: Instant,
     /// Sequence number of the open parts, which all threads share.
     number: u32,
@@ -90,31 +92,32 @@ impl SampleFile {
         })
     }
 
-    /// Ends the file; `about` is the final metadata.
+    /// Ends the file. `about` is metadata to add to what [`Self::begin`] was given.
     ///
     /// # Errors
     ///
     /// If it cannot be written; its parts are kept.
     pub fn finish(self, about: &[(String, String)]) -> io::Result<()> {
-        // A part that cannot be ended is left out; the other parts become the file.
+        // A part that cannot be ended is left out: the file is merged from the other parts.
         let ended = self.end_parts(&|| about.to_vec());
         let Self {
             parts,
-            about: mut known,
+            about: mut metadata,
             state,
             ..
         } = self;
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        known.extend_from_slice(about);
-        known.push(mappings(&state.mappings));
-        parts.finish(&state.whole, &rows::layout()?, &known, ended)
+        metadata.extend_from_slice(about);
+        metadata.push(mappings(&state.mappings));
+        parts.finish(&state.whole, &rows::layout()?, &metadata, ended)
     }
 
-    /// Removes the file: nothing was recorded.
+    /// Removes the parts of a recording without samples, and the file if [`Self::begin`] created
+    /// it.
     ///
     /// # Errors
     ///
-    /// If it cannot be removed.
+    /// If they cannot be removed.
     pub fn discard(self) -> io::Result<()> {
         self.parts.discard()
     }
@@ -128,8 +131,8 @@ impl SampleFile {
         thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the open parts, with the metadata since the last ones. On an error the other parts are
-    /// still ended, and the first error is returned.
+    /// Ends the open parts. `news` is the metadata that is new since parts were last ended. On an
+    /// error the other parts are still ended, and the first error is returned.
     ///
     /// # Errors
     ///
@@ -138,7 +141,7 @@ impl SampleFile {
         let mut state = self.state();
         state.since = Instant::now();
         let mut numbers = 0..self.threads.len();
-        // New metadata is kept until a part can take it.
+        // Without an open part, new metadata waits for the next one.
         if !numbers.any(|number| self.thread(number).open.is_some()) {
             return Ok(());
         }
@@ -210,7 +213,7 @@ impl Sink for SampleFile {
     }
 }
 
-/// Metadata with the mappings, which give addresses their names.
+/// Metadata with the mappings, by which readers name addresses.
 fn mappings(mappings: &[Arc<Mapping>]) -> (String, String) {
     let mappings: Vec<&Mapping> = mappings.iter().map(|mapping| &**mapping).collect();
     let text = serde_json::to_string(&mappings).unwrap_or_default();

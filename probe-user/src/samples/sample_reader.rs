@@ -19,11 +19,11 @@ use super::{
     part_files::{SampleReadError, is_parquet, metadata, open, parts_of},
 };
 
-/// Rows in memory at a time.
+/// Maximum number of rows in memory at a time.
 const BATCH: usize = 8192;
 
-/// Maximum number of distinct texts; further ones are read as None. A recording has some thousands
-/// at most.
+/// Maximum number of distinct texts; further texts are read as None. A recording has at most some
+/// thousands.
 const MAX_TEXTS: usize = 1 << 16;
 
 /// Index of a text in [`SampleReader::texts`].
@@ -44,7 +44,7 @@ pub struct SampleRow {
     pub latency: Option<u32>,
     /// The thread's name.
     pub comm: Option<TextIndex>,
-    /// The process's path in the cgroup2 hierarchy.
+    /// Path of the process's cgroup in the cgroup2 hierarchy.
     pub cgroup: Option<TextIndex>,
     /// `load`, `store` or another class.
     pub operation: Option<TextIndex>,
@@ -63,15 +63,16 @@ type NumberField = fn(&mut SampleRow) -> &mut Option<u32>;
 pub struct SampleReader {
     /// The file's name, for messages.
     pub file: String,
-    /// All metadata, keys without their prefix.
+    /// All metadata; keys have no prefix.
     pub about: Vec<(String, String)>,
     /// The distinct texts of rows.
     pub texts: Vec<String>,
-    /// Texts read as None because of the limit.
+    /// Number of values read as None because there were too many distinct texts.
     pub texts_left_out: u64,
     by_text: HashMap<String, TextIndex>,
+    /// The files that are not read yet.
     parts: VecDeque<PathBuf>,
-    rows: usize,
+    rows_read: usize,
 }
 
 impl SampleReader {
@@ -95,38 +96,38 @@ impl SampleReader {
             texts_left_out: 0,
             by_text: HashMap::new(),
             parts,
-            rows: 0,
+            rows_read: 0,
         }))
     }
 
     /// The metadata value of a key.
     #[must_use]
     pub fn about(&self, key: &str) -> Option<&str> {
-        let entry = self.about.iter().find(|(own, _)| own == key);
+        let entry = self.about.iter().find(|(name, _)| name == key);
         entry.map(|(_, value)| value.as_str())
     }
 
-    /// Reads all samples in file order. Afterwards [`Self::about`] has the tags and phases of all
-    /// parts.
+    /// Passes all samples to `on_row` in file order. Afterwards [`Self::about`] has the tags and
+    /// phases of all parts.
     ///
     /// # Errors
     ///
-    /// If it is damaged.
-    pub fn read(&mut self, mut each: impl FnMut(&SampleRow)) -> Result<(), SampleReadError> {
+    /// If the file is damaged.
+    pub fn read(&mut self, mut on_row: impl FnMut(&SampleRow)) -> Result<(), SampleReadError> {
         let mut marks = Marks::default();
         while let Some(part) = self.parts.pop_front() {
             let reader = open(&part)?;
             marks.add(&metadata(&reader));
             for group in 0..reader.num_row_groups() {
-                self.read_group(&reader, group, &mut each)
+                self.read_group(&reader, group, &mut on_row)
                     .map_err(|error| SampleReadError::Damaged {
                         file: part.display().to_string(),
-                        number: self.rows,
+                        number: self.rows_read,
                         reason: error.to_string(),
                     })?;
             }
         }
-        marks.put(&mut self.about);
+        marks.replace_in(&mut self.about);
         Ok(())
     }
 
@@ -134,7 +135,7 @@ impl SampleReader {
         &mut self,
         reader: &SerializedFileReader<File>,
         group: usize,
-        each: &mut impl FnMut(&SampleRow),
+        on_row: &mut impl FnMut(&SampleRow),
     ) -> Result<(), ParquetError> {
         let group = reader.get_row_group(group)?;
         let mut remaining = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
@@ -157,10 +158,10 @@ impl SampleReader {
         ];
         let mut rows = Vec::new();
         while remaining > 0 {
-            let now = remaining.min(BATCH);
-            remaining -= now;
+            let batch = remaining.min(BATCH);
+            remaining -= batch;
             rows.clear();
-            rows.resize(now, SampleRow::default());
+            rows.resize(batch, SampleRow::default());
             time.fill(&mut rows, |row, value| {
                 row.time = Some(value.cast_unsigned());
             })?;
@@ -175,12 +176,13 @@ impl SampleReader {
             for (column, field) in &mut texts {
                 column.fill(&mut rows, |row, value| *field(row) = self.text(value))?;
             }
-            rows.iter().for_each(&mut *each);
-            self.rows += now;
+            rows.iter().for_each(&mut *on_row);
+            self.rows_read += batch;
         }
         Ok(())
     }
 
+    /// Index of a text; None beyond [`MAX_TEXTS`].
     fn text(&mut self, bytes: &ByteArray) -> Option<TextIndex> {
         let text = String::from_utf8_lossy(bytes.data());
         if let Some(known) = self.by_text.get(&*text) {
@@ -197,7 +199,7 @@ impl SampleReader {
     }
 }
 
-/// A column of a row group.
+/// Reads a column of a row group.
 struct SampleColumnReader<T: DataType> {
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
@@ -211,8 +213,8 @@ impl<T: DataType> SampleColumnReader<T> {
         let Some(at) = columns.position(|column| column.column_descr().name() == name) else {
             return wrong("is not there");
         };
-        let described = group.metadata().column(at).column_descr();
-        if (described.max_def_level(), described.max_rep_level()) != (1, 0) {
+        let descriptor = group.metadata().column(at).column_descr();
+        if (descriptor.max_def_level(), descriptor.max_rep_level()) != (1, 0) {
             return wrong("is of another kind");
         }
         let Some(reader) = T::get_column_reader(group.get_column_reader(at)?) else {
@@ -225,11 +227,11 @@ impl<T: DataType> SampleColumnReader<T> {
         })
     }
 
-    /// Reads the next values into rows.
+    /// Reads the next value of each row, and passes those that are not null to `set`.
     fn fill(
         &mut self,
         rows: &mut [SampleRow],
-        mut put: impl FnMut(&mut SampleRow, &T::T),
+        mut set: impl FnMut(&mut SampleRow, &T::T),
     ) -> Result<(), ParquetError> {
         self.values.clear();
         self.levels.clear();
@@ -245,7 +247,7 @@ impl<T: DataType> SampleColumnReader<T> {
         }
         let present = rows.iter_mut().zip(&self.levels).filter(|(_, it)| **it > 0);
         for ((row, _), value) in present.zip(&self.values) {
-            put(row, value);
+            set(row, value);
         }
         Ok(())
     }
@@ -267,7 +269,7 @@ mod tests {
         for about in metadata_of_each_method() {
             let path = directory.path().join("samples.parquet");
             let file = SampleFile::begin(&path, NonZeroUsize::MIN, about.clone()).unwrap();
-            // A load and its time.
+            // An operation packet (a load) and a timestamp packet.
             let bytes = [&[0x49, 0x00, 0x71][..], &7_u64.to_le_bytes()].concat();
             let record = Records::new(&bytes).next().unwrap().unwrap();
             let sample = Sample {

@@ -1,4 +1,4 @@
-//! Selects samples of a cgroup and its descendants where events sample all tasks of a CPU, by the
+//! Selects samples of a cgroup and its descendants if events sample all tasks of a CPU: by the
 //! cgroup ids in samples (`PERF_SAMPLE_CGROUP`).
 
 use std::{
@@ -13,9 +13,9 @@ use probe_common::CgroupId;
 pub(super) struct Subtree {
     /// Path of the recorded cgroup, as the hierarchy shows it.
     path: String,
-    /// Path of each id; None for cgroups that are not recorded.
+    /// The path of each cgroup id; None if the cgroup is not recorded.
     known: HashMap<u64, Option<Arc<str>>>,
-    /// Ids that were not in the hierarchy.
+    /// Ids of cgroups that were removed before they were looked up.
     gone: HashSet<u64>,
 }
 
@@ -28,9 +28,9 @@ impl Subtree {
         }
     }
 
-    /// `Some(Some(path))` for a recorded cgroup, `Some(None)` for another one, and `None` if the
-    /// cgroup was removed before it was looked up. `walk` lists all existing cgroups; it is called
-    /// for unknown ids only.
+    /// `Some(Some(path))` for a recorded cgroup, `Some(None)` for any other cgroup, and `None` if
+    /// the cgroup was removed before it was looked up. `walk` lists all existing cgroups; it is
+    /// called for unknown ids only.
     pub(super) fn path<W>(&mut self, id: u64, walk: impl FnOnce() -> W) -> Option<Option<Arc<str>>>
     where
         W: IntoIterator<Item = (CgroupId, String)>,
@@ -54,7 +54,7 @@ impl Subtree {
     }
 }
 
-/// Whether a cgroup is `above` or one of its descendants.
+/// Whether the cgroup `path` is `above` or a descendant of it.
 fn is_below(path: &str, above: &str) -> bool {
     let rest = path.strip_prefix(above.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_cgroup_and_its_descendants_are_recorded_including_new_ones() {
         let mut subtree = Subtree::new("/pods/a".to_owned());
-        let all = |paths: &[(u64, &str)]| -> Vec<(CgroupId, String)> {
+        let hierarchy = |paths: &[(u64, &str)]| -> Vec<(CgroupId, String)> {
             let paths = paths.iter();
             paths
                 .map(|(id, path)| (CgroupId(*id), (*path).to_owned()))
@@ -75,16 +75,16 @@ mod tests {
         };
         let before = [(1, "/"), (2, "/pods"), (3, "/pods/a"), (4, "/pods/ab")];
         assert_eq!(
-            subtree.path(3, || all(&before)),
+            subtree.path(3, || hierarchy(&before)),
             Some(Some("/pods/a".into()))
         );
         let no_walk = || -> Vec<(CgroupId, String)> { panic!("it is known") };
-        let others = [1, 2, 4].map(|id| subtree.path(id, no_walk));
-        assert_eq!(others, [const { Some(None) }; 3]);
+        let not_recorded = [1, 2, 4].map(|id| subtree.path(id, no_walk));
+        assert_eq!(not_recorded, [const { Some(None) }; 3]);
         let later = [&before[..], &[(5, "/pods/a/x")]].concat();
         let new = Some(Some("/pods/a/x".into()));
-        assert_eq!(subtree.path(5, || all(&later)), new);
-        assert_eq!(subtree.path(6, || all(&before)), None);
+        assert_eq!(subtree.path(5, || hierarchy(&later)), new);
+        assert_eq!(subtree.path(6, || hierarchy(&before)), None);
         assert_eq!(subtree.path(6, no_walk), None);
         // A removed cgroup keeps its path.
         assert_eq!(subtree.path(5, no_walk), new);

@@ -1,5 +1,5 @@
-//! Synthesizes COMM and MMAP2 records for processes that exist before the recording, as perf does.
-//! perf needs them to resolve symbols.
+//! Synthesizes COMM and MMAP2 records for processes that exist before the recording, as perf itself
+//! does: `perf report` needs them to resolve symbols.
 
 use std::{fs, path::Path};
 
@@ -9,12 +9,13 @@ use perf_event_open_sys::bindings;
 use super::{mapping, wire::Stamp};
 use crate::sys::records::put;
 
-/// Records of a process and its threads; `id` is an event id of the file.
+/// COMM records of a process's threads, and MMAP2 records of its mappings. `id` is the event id in
+/// their trailers.
 pub(super) fn synthesize(proc: &Path, pid: u32, id: u64) -> Vec<u8> {
     let process = proc.join(pid.to_string());
     let mut records = Vec::new();
     let mut add = |kind, misc, body: &[u8], tid| {
-        // Time 0: before all other records.
+        // Time 0 sorts the record before all others.
         let stamp = Stamp {
             pid,
             tid,
@@ -52,7 +53,7 @@ mod tests {
         let pid = std::process::id();
         let bytes = synthesize(Path::new("/proc"), pid, 8);
         let mut events = StampedRecords::new(&bytes);
-        let own = fs::read_to_string("/proc/self/comm").unwrap();
+        let comm = fs::read_to_string("/proc/self/comm").unwrap();
         let names: Vec<_> = events
             .by_ref()
             .filter_map(|(event, trailer)| match event {
@@ -64,7 +65,7 @@ mod tests {
             .collect();
         assert_eq!(events.damaged, 0);
         assert!(
-            names.contains(&(pid, true, own.trim_end().into())),
+            names.contains(&(pid, true, comm.trim_end().into())),
             "{names:?}"
         );
         let path = std::env::current_exe().unwrap();

@@ -27,7 +27,8 @@ use crate::{
     },
 };
 
-/// Descriptors for each thread and CPU: the SPE event, and the event that follows processes.
+/// Number of descriptors for a thread or cgroup on a CPU: one for the SPE event, and one for the
+/// event that follows processes.
 const EVENT_PAIR: usize = 2;
 
 /// What to record.
@@ -43,9 +44,9 @@ pub enum RecordTarget {
 
 impl Recorder {
     pub(super) fn open_target(&mut self) -> Result<(), RecordError> {
-        let cpus = self.cpus()?;
+        let cpus = self.checked_cpus()?;
         if self.config.per_thread {
-            // The number of threads is unknown.
+            // The number of threads, and so of descriptors, is unknown.
             descriptors::allow_most();
         }
         if matches!(self.backend, Backend::Events(..)) {
@@ -73,18 +74,19 @@ impl Recorder {
     }
 
     /// Online CPUs that can be sampled, each with the index of its kind of core.
-    pub(super) fn sampled(&self) -> Result<Vec<(u32, usize)>, RecordError> {
+    pub(super) fn cpus_to_sample(&self) -> Result<Vec<(u32, usize)>, RecordError> {
         let online = self.machine.online()?;
         let kind = |cpu| self.backend.core_kind(cpu);
-        let with_spe = online.iter().filter_map(|cpu| Some((cpu, kind(cpu)?)));
-        Ok(with_spe.collect())
+        let cpus = online.iter().filter_map(|cpu| Some((cpu, kind(cpu)?)));
+        Ok(cpus.collect())
     }
 
-    /// [`Self::sampled`]; an error if there are none.
-    fn cpus(&self) -> Result<Vec<(u32, usize)>, RecordError> {
-        let with_spe = self.sampled()?;
+    /// [`Self::cpus_to_sample`], with a warning if they are not all online CPUs; an error if there
+    /// are none.
+    fn checked_cpus(&self) -> Result<Vec<(u32, usize)>, RecordError> {
+        let cpus = self.cpus_to_sample()?;
         let online = self.machine.online()?;
-        if with_spe.is_empty() {
+        if cpus.is_empty() {
             let masks: Vec<String> = self
                 .backend
                 .masks()
@@ -93,14 +95,14 @@ impl Recorder {
                 .collect();
             return Err(RecordError::NoCpu(masks.join(" and ")));
         }
-        if with_spe.len() < online.len() {
-            let missing = online.len() - with_spe.len();
+        if cpus.len() < online.len() {
+            let missing = online.len() - cpus.len();
             tracing::warn!(
                 "{missing} of {} online CPUs cannot be sampled: what runs there is not recorded",
                 online.len()
             );
         }
-        Ok(with_spe)
+        Ok(cpus)
     }
 
     fn opener(&self, on_exec: bool) -> Opener<'_> {
@@ -138,10 +140,10 @@ impl Recorder {
                 .transpose()?
                 .ok_or(RecordError::NoProcess(pid))?;
             for tid in threads {
-                // A thread that has exited meanwhile is left out.
-                opener.join(&mut buffer, event, *tid)?;
+                // Skips a thread that has exited meanwhile.
+                opener.add_thread(&mut buffer, event, *tid)?;
             }
-            self.add(buffer, kind)?;
+            self.add_buffer(buffer, kind)?;
         }
         Ok(())
     }
@@ -167,7 +169,7 @@ impl Recorder {
             .collect::<Result<_, _>>()?;
         buffers
             .into_iter()
-            .try_for_each(|buffer| self.add(buffer, 0))
+            .try_for_each(|buffer| self.add_buffer(buffer, 0))
     }
 
     pub(super) fn open_cgroup(
@@ -182,7 +184,7 @@ impl Recorder {
             let opener = self.opener(false);
             let scope = TaskScope::Cgroup(directory.as_fd());
             if let Some(buffer) = opener.buffer(&self.backend.spe()[kind], scope, Some(cpu))? {
-                self.add(buffer, kind)?;
+                self.add_buffer(buffer, kind)?;
             }
         }
         Ok(())
@@ -217,14 +219,14 @@ impl Recorder {
             return Ok(false);
         };
         self.buffered_threads.add(tid);
-        self.add(buffer, 0)?;
+        self.add_buffer(buffer, 0)?;
         Ok(true)
     }
 
     /// Opens the missing buffers of a process's threads. Returns their number.
     fn attach_all(&mut self, pid: u32) -> Result<usize, RecordError> {
         let mut attached = 0;
-        // Repeats, since threads may start others meanwhile.
+        // Repeats, since these threads may create others meanwhile.
         loop {
             let new: Vec<u32> = threads(&self.machine, pid)
                 .unwrap_or_default()
@@ -242,9 +244,10 @@ impl Recorder {
         }
     }
 
-    fn add(&mut self, buffer: Buffer, kind: usize) -> Result<(), RecordError> {
+    /// Adds an open buffer; `kind` is the index of its kind of core.
+    fn add_buffer(&mut self, buffer: Buffer, kind: usize) -> Result<(), RecordError> {
         for (events, ids) in [
-            (&buffer.spe, &mut self.spe_ids[kind]),
+            (&buffer.sampling_events, &mut self.spe_ids[kind]),
             (&buffer.follow, &mut self.follow_ids),
         ] {
             for event in events {
@@ -255,8 +258,8 @@ impl Recorder {
         self.buffers_opened += 1;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(number.into());
-        let follow_ring = buffer.ring.is_of_events().then(|| &buffer.follow[0]);
-        for ring in follow_ring.into_iter().chain(&buffer.spe[..1]) {
+        let follow_ring = buffer.ring.has_sample_ring().then(|| &buffer.follow[0]);
+        for ring in follow_ring.into_iter().chain(&buffer.sampling_events[..1]) {
             epoll::add(&self.poll, ring, data, flags)
                 .map_err(|error| RecordError::Poll(error.into()))?;
         }
@@ -267,11 +270,14 @@ impl Recorder {
     /// Opens buffers for threads created since the last round, and for other new threads of their
     /// processes. Marks buffers of exited threads, to be drained once more.
     pub(super) fn attach_new(&mut self) -> Result<(), RecordError> {
-        let ended = self.buffered_threads.take_exited();
-        let has_ended = |cpu_buffer: &&mut CpuBuffer| {
-            cpu_buffer.buffer.tid.is_some_and(|it| ended.contains(&it))
+        let exited = self.buffered_threads.take_exited();
+        let is_of_exited = |cpu_buffer: &&mut CpuBuffer| {
+            cpu_buffer
+                .buffer
+                .tid
+                .is_some_and(|tid| exited.contains(&tid))
         };
-        let cpu_buffers = self.cpu_buffers.iter_mut().filter(has_ended);
+        let cpu_buffers = self.cpu_buffers.iter_mut().filter(is_of_exited);
         cpu_buffers.for_each(|cpu_buffer| cpu_buffer.ended = true);
         for NewThread {
             pid,
@@ -282,12 +288,12 @@ impl Recorder {
             if self.buffered_threads.has(tid) {
                 continue;
             }
-            let first = self.cpu_buffers.len();
+            let buffers_before = self.cpu_buffers.len();
             if has_exited || !self.attach(tid, false)? {
                 self.counts.missed_threads += 1;
             }
             self.attach_all(pid)?;
-            for cpu_buffer in &self.cpu_buffers[first..] {
+            for cpu_buffer in &self.cpu_buffers[buffers_before..] {
                 cpu_buffer.buffer.enable()?;
                 self.counts.unsampled_ns += cpu_buffer
                     .buffer
@@ -313,8 +319,8 @@ impl Recorder {
         }
     }
 
-    /// Synthesized records about the processes that exist before the recording; a command's records
-    /// come from the kernel.
+    /// Synthesized records about the processes that exist before the recording. There are none for
+    /// a command, whose records come from the kernel.
     pub(super) fn synthesized_events(&self) -> Vec<u8> {
         let id = self.follow_ids.first().copied().unwrap_or_default();
         self.processes()
@@ -350,7 +356,7 @@ fn processes(directory: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// CPU time of a thread so far, ns (Documentation/scheduler/sched-stats.rst).
+/// CPU time of a thread so far, in ns (Documentation/scheduler/sched-stats.rst).
 fn run_time(machine: &Machine, tid: u32) -> Option<u64> {
     let text = machine.proc(&format!("{tid}/schedstat"))?;
     text.split(' ').next()?.parse().ok()

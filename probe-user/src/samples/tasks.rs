@@ -14,7 +14,7 @@ use crate::{
     sys::records::{PerfRecord, Task},
 };
 
-/// Process and name of a thread from a time on.
+/// A process and name that a thread id has from a time on.
 #[derive(Clone, Debug)]
 struct Incarnation {
     /// ns of perf's clock.
@@ -27,8 +27,8 @@ struct Incarnation {
 struct Thread {
     /// In ascending order of `since`; never empty.
     incarnations: Vec<Incarnation>,
-    /// The round in which it exited: its samples may be in a buffer until the end of the next
-    /// round.
+    /// The round in which the thread exited. Its samples may be in a buffer until the end of the
+    /// next round.
     ended: Option<u64>,
 }
 
@@ -36,9 +36,9 @@ struct Thread {
 #[derive(Debug)]
 struct ProcessCgroup {
     path: Option<Arc<str>>,
-    /// The round in which it was read; None if inherited from the parent.
+    /// The round in which the path was read; None if it was inherited from the parent.
     read_in: Option<u64>,
-    /// The round in which it was last used.
+    /// The round in which the path was last used.
     used_in: u64,
 }
 
@@ -91,7 +91,7 @@ impl Tasks {
                     used_in: self.round,
                 };
                 if tid == pid {
-                    // The id may have been that of a process which ended.
+                    // The id may have belonged to a process that has ended.
                     self.cgroups.insert(pid, cgroup);
                 } else {
                     self.cgroups.entry(pid).or_insert(cgroup);
@@ -123,15 +123,15 @@ impl Tasks {
 
     fn incarnation_at(&self, tid: u32, time: Option<u64>) -> Option<&Incarnation> {
         let incarnations = &self.threads.get(&tid)?.incarnations;
-        let known = match time {
+        let found = match time {
             Some(time) => incarnations
                 .iter()
                 .rev()
                 .find(|incarnation| incarnation.since <= time),
             None => incarnations.last(),
         };
-        // For times before the first record, the first name is the best guess.
-        known.or(incarnations.first())
+        // For times before the first record, the first incarnation is the best guess.
+        found.or(incarnations.first())
     }
 
     /// Process and name of a thread at `time` (ns of perf's clock), or now.
@@ -141,7 +141,7 @@ impl Tasks {
         Some((**super::drain::at_time(&incarnations, time)).clone())
     }
 
-    /// All incarnations of a thread id; never empty.
+    /// All incarnations of a thread id, never empty; None if the thread is unknown.
     pub(super) fn incarnations(&mut self, tid: u32) -> Option<Incarnations> {
         if !self.threads.contains_key(&tid) {
             if self.unknown.contains(&tid) {
@@ -168,19 +168,20 @@ impl Tasks {
         Some(incarnations.collect())
     }
 
-    /// The cgroup of a process, read once a round. A process that is gone keeps its last cgroup.
+    /// The cgroup of a process, read from procfs once a round. A process that is gone keeps its
+    /// last cgroup.
     fn cgroup(&mut self, pid: u32) -> Option<Arc<str>> {
-        let fresh = |cached: &&ProcessCgroup| cached.read_in == Some(self.round);
-        if let Some(cached) = self.cgroups.get(&pid).filter(fresh) {
+        let is_fresh = |cached: &&ProcessCgroup| cached.read_in == Some(self.round);
+        if let Some(cached) = self.cgroups.get(&pid).filter(is_fresh) {
             return cached.path.clone();
         }
         let read = path_of_process(&self.proc.join(pid.to_string()))
             .as_deref()
             .ok()
             .map(|path| Arc::from(path.strip_suffix(DELETED_SUFFIX).unwrap_or(path)));
-        // The kernel shows dead processes in the root: `/` replaces a known path only while the
-        // process runs.
-        let dead = || process_of(&self.proc, pid).is_none();
+        // The kernel shows dead processes in the root cgroup, so `/` replaces a known path only
+        // while the process runs.
+        let is_dead = || process_of(&self.proc, pid).is_none();
         let round = self.round;
         let cached = self.cgroups.entry(pid).or_insert(ProcessCgroup {
             path: None,
@@ -190,7 +191,7 @@ impl Tasks {
         (cached.read_in, cached.used_in) = (Some(round), round);
         match read {
             Some(path) if &*path != "/" || cached.path.is_none() => cached.path = Some(path),
-            Some(path) if !dead() => cached.path = Some(path),
+            Some(path) if !is_dead() => cached.path = Some(path),
             _ => {}
         }
         cached.path.clone()
@@ -221,7 +222,7 @@ impl Tasks {
     }
 }
 
-/// The process of a thread; None if it is gone or a zombie.
+/// The process of a thread; None if the thread is gone or a zombie.
 fn process_of(proc: &Path, tid: u32) -> Option<u32> {
     let status = fs::read_to_string(proc.join(format!("{tid}/status"))).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
@@ -273,7 +274,7 @@ mod tests {
         );
     }
 
-    fn name(tasks: &mut Tasks, tid: u32, time: u64) -> Option<(u32, String)> {
+    fn pid_and_name(tasks: &mut Tasks, tid: u32, time: u64) -> Option<(u32, String)> {
         let task = tasks.task(tid, Some(time))?;
         Some((task.pid, task.name.to_string()))
     }
@@ -291,20 +292,23 @@ mod tests {
         let proc = Tree::new();
         write_process(&proc, 10, "S (sleeping)", "/a");
         let mut tasks = Tasks::new(proc.path());
-        assert_eq!(name(&mut tasks, 10, 5), Some((10, "shell".into())));
+        assert_eq!(pid_and_name(&mut tasks, 10, 5), Some((10, "shell".into())));
         fork(&mut tasks, 100, 20, 20, 10);
         comm(&mut tasks, 200, 20, b"make");
         fork(&mut tasks, 300, 20, 21, 20);
-        assert_eq!(name(&mut tasks, 20, 150), Some((20, "shell".into())));
-        assert_eq!(name(&mut tasks, 20, 200), Some((20, "make".into())));
-        assert_eq!(name(&mut tasks, 21, 300), Some((20, "make".into())));
-        assert_eq!(name(&mut tasks, 22, 300), None);
+        assert_eq!(
+            pid_and_name(&mut tasks, 20, 150),
+            Some((20, "shell".into()))
+        );
+        assert_eq!(pid_and_name(&mut tasks, 20, 200), Some((20, "make".into())));
+        assert_eq!(pid_and_name(&mut tasks, 21, 300), Some((20, "make".into())));
+        assert_eq!(pid_and_name(&mut tasks, 22, 300), None);
         assert_eq!(tasks.task(20, None).unwrap().cgroup.as_deref(), Some("/a"));
     }
 
     /// The new process ends before its own cgroup is read.
     #[test]
-    fn a_process_with_a_used_id_has_its_parents_cgroup() {
+    fn a_process_with_a_reused_id_has_its_parents_cgroup() {
         let proc = Tree::new();
         write_process(&proc, 10, "S (sleeping)", "/a");
         write_process(&proc, 20, "S (sleeping)", "/b");
@@ -312,8 +316,8 @@ mod tests {
         let cgroup = |tasks: &mut Tasks| tasks.task(20, None).unwrap().cgroup;
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
         fs::remove_dir_all(proc.path().join("20")).unwrap();
-        assert_eq!(name(&mut tasks, 10, 90), Some((10, "shell".into())));
-        // A thread of the old process keeps it.
+        assert_eq!(pid_and_name(&mut tasks, 10, 90), Some((10, "shell".into())));
+        // A new thread of the old process keeps the old cgroup.
         fork(&mut tasks, 100, 20, 21, 20);
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
         fork(&mut tasks, 200, 20, 20, 10);
@@ -333,13 +337,13 @@ mod tests {
         };
         tasks.on_record(&PerfRecord::Exit(task), stamp(2));
         tasks.end_round();
-        assert_eq!(name(&mut tasks, 30, 2), Some((30, "short".into())));
+        assert_eq!(pid_and_name(&mut tasks, 30, 2), Some((30, "short".into())));
         tasks.end_round();
         tasks.end_round();
-        assert_eq!(name(&mut tasks, 30, 2), None);
+        assert_eq!(pid_and_name(&mut tasks, 30, 2), None);
         // The id is reused.
         comm(&mut tasks, 9, 30, b"next");
-        assert_eq!(name(&mut tasks, 30, 9), Some((30, "next".into())));
+        assert_eq!(pid_and_name(&mut tasks, 30, 9), Some((30, "next".into())));
     }
 
     #[test]
@@ -356,7 +360,7 @@ mod tests {
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/a"));
         tasks.end_round();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
-        // The kernel shows a zombie in the root.
+        // The kernel shows a zombie in the root cgroup, but the last known one is kept.
         write_process(&proc, 40, "Z (zombie)", "/");
         tasks.end_round();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));

@@ -1,28 +1,30 @@
-//! The constant offset of `CLOCK_MONOTONIC` in a time namespace (`time_namespaces(7)`) from the
-//! kernel's.
+//! The offset of `CLOCK_MONOTONIC` in a time namespace from the kernel's own `CLOCK_MONOTONIC`,
+//! which is constant (`time_namespaces(7)`).
 
 use std::{fs, io, path::Path};
 
 /// Offset of this process's `CLOCK_MONOTONIC` from the kernel's, in ns; None if `proc` does not
 /// provide it.
-pub(super) fn ahead(proc: &Path) -> Option<i64> {
-    let own = proc.join("self");
-    let offsets = match fs::read_to_string(own.join("timens_offsets")) {
+pub(super) fn monotonic_offset(proc: &Path) -> Option<i64> {
+    let this_process = proc.join("self");
+    let offsets = match fs::read_to_string(this_process.join("timens_offsets")) {
         Ok(offsets) => offsets,
         // A kernel without time namespaces.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && own.exists() => return Some(0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && this_process.exists() => {
+            return Some(0);
+        }
         Err(_) => return None,
     };
-    // The file has the offset of the namespace for children. This process has the same namespace,
-    // unless it made another one for its children.
-    let namespace = |name| fs::read_link(own.join("ns").join(name)).ok();
+    // The file has the offset of the namespace for children. That is also this process's namespace,
+    // unless this process made another one for its children.
+    let namespace = |name| fs::read_link(this_process.join("ns").join(name)).ok();
     if namespace("time")? != namespace("time_for_children")? {
         return None;
     }
     parse(&offsets)
 }
 
-/// Parses the file: a line for each clock with its name, seconds, and nanoseconds to add.
+/// Parses the file. It has a line for each clock: its name, and the seconds and nanoseconds to add.
 fn parse(offsets: &str) -> Option<i64> {
     let mut fields = offsets
         .lines()
@@ -55,13 +57,13 @@ mod tests {
     #[test]
     fn without_time_namespaces_the_offset_is_zero() {
         let proc = Tree::new();
-        assert_eq!(ahead(proc.path()), None);
+        assert_eq!(monotonic_offset(proc.path()), None);
         proc.dir("self");
-        assert_eq!(ahead(proc.path()), Some(0));
+        assert_eq!(monotonic_offset(proc.path()), Some(0));
     }
 
     #[test]
-    fn this_process_has_an_offset() {
-        assert!(ahead(Path::new("/proc")).is_some());
+    fn the_clock_offset_of_this_process_is_known() {
+        assert!(monotonic_offset(Path::new("/proc")).is_some());
     }
 }

@@ -11,12 +11,12 @@ use super::{
 
 const DIRECTORY: &str = "/usr/lib/debug";
 /// Maximum size of `.gnu_debuglink`: a file name and its checksum.
-const LINK: u64 = 4096;
+const MAX_LINK: u64 = 4096;
 
-/// The debug file of a mapped file: searched in the root of the process that executes it, then in
-/// this process's own root.
+/// Finds the debug file of a mapped file: in the root of the process that executes the file, then
+/// in this process's own root.
 pub(super) fn find(proc: &Path, pid: u32, mapped: &Mapped, elf: &Elf) -> Option<Elf> {
-    let own = std::process::id();
+    let own_pid = std::process::id();
     let read = |file: File| {
         let debug = Elf::read(ElfSource::File(file))?;
         // Files without build ids are skipped: checking their checksum would need reading the whole
@@ -24,12 +24,13 @@ pub(super) fn find(proc: &Path, pid: u32, mapped: &Mapped, elf: &Elf) -> Option<
         (debug.build_id.is_some() && debug.build_id == elf.build_id).then_some(debug)
     };
     let paths = paths(mapped, elf);
-    [pid, own]
+    [pid, own_pid]
         .into_iter()
         .flat_map(|pid| paths.iter().map(move |path| (pid, path)))
         .find_map(|(pid, path)| read(opened::in_root(proc, pid, path)?))
 }
 
+/// The paths at which the debug file may be.
 fn paths(mapped: &Mapped, elf: &Elf) -> Vec<Vec<u8>> {
     let mut paths = Vec::new();
     if let Some((first, rest)) = elf.build_id.as_deref().and_then(<[u8]>::split_first) {
@@ -38,11 +39,11 @@ fn paths(mapped: &Mapped, elf: &Elf) -> Vec<Vec<u8>> {
         paths.push(path.into_bytes());
     }
     let section = elf.section(".gnu_debuglink");
-    let content = section.and_then(|section| elf.content(section, LINK));
+    let content = section.and_then(|section| elf.content(section, MAX_LINK));
     let name = content
         .as_deref()
         .and_then(|content| content.split(|byte| *byte == 0).next())
-        // A plain name: no path out of the directory.
+        // Only a plain name, since a path could lead out of the directory.
         .filter(|name| !name.is_empty() && !name.contains(&b'/'));
     if let (Some(name), Some(end)) = (name, mapped.name.iter().rposition(|byte| *byte == b'/')) {
         let directory = &mapped.name[..=end];

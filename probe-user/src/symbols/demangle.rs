@@ -4,14 +4,15 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// Maximum length of a name in bytes, mangled and demangled. Some names would grow without bound.
-const LONGEST: usize = 4096;
+/// Maximum length of a name in bytes, mangled and demangled. Some mangled names expand without
+/// bound.
+const MAX_NAME: usize = 4096;
 
-/// The demangled name; the name itself if it is not mangled, or too long when demangled. A name
-/// longer than [`LONGEST`] is cut instead.
+/// The demangled name; the name itself if it is not mangled, or would be too long when demangled. A
+/// mangled name longer than [`MAX_NAME`] is cut.
 pub(super) fn demangled(name: &str) -> String {
     // Compiler suffixes of cloned functions stay, as in perf, since they distinguish the clones.
-    if name.len() > LONGEST {
+    if name.len() > MAX_NAME {
         return clipped(name);
     }
     rust(name)
@@ -38,7 +39,7 @@ fn cpp(name: &str) -> Option<String> {
 }
 
 fn clipped(name: &str) -> String {
-    name[..name.floor_char_boundary(LONGEST)].to_owned()
+    name[..name.floor_char_boundary(MAX_NAME)].to_owned()
 }
 
 /// A writer that fails beyond the maximum length.
@@ -46,7 +47,7 @@ struct Bounded(String);
 
 impl Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > LONGEST {
+        if self.0.len() + text.len() > MAX_NAME {
             return Err(fmt::Error);
         }
         self.0.push_str(text);
@@ -81,16 +82,16 @@ mod tests {
 
     #[test]
     fn a_name_that_expands_without_bound_is_limited() {
-        // Each of these arguments contains the previous one twice.
-        let grows = format!("_Z1fI{}Evv", "1AI1BS_S_E".repeat(60));
-        assert!(demangled(&grows).len() <= LONGEST);
-        assert!(demangled(&"é".repeat(LONGEST)).len() <= LONGEST);
+        // Each template argument contains the previous one twice.
+        let expanding = format!("_Z1fI{}Evv", "1AI1BS_S_E".repeat(60));
+        assert!(demangled(&expanding).len() <= MAX_NAME);
+        assert!(demangled(&"é".repeat(MAX_NAME)).len() <= MAX_NAME);
     }
 
     proptest! {
         #[test]
         fn any_name_is_limited(text in "(_Z|_R|_ZN)?[A-Z0-9a-z_]{0,200}") {
-            prop_assert!(demangled(&text).len() <= LONGEST);
+            prop_assert!(demangled(&text).len() <= MAX_NAME);
         }
     }
 }

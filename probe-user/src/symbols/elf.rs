@@ -13,16 +13,16 @@ use object::{
 
 use super::notes;
 
-/// Maximum size of each table of headers in bytes: no real program has more.
-const HEADERS: u64 = 8 << 20;
+/// Maximum size of each table of headers in bytes. No real program exceeds it.
+const MAX_HEADER_BYTES: u64 = 8 << 20;
 /// Maximum size of section names, and of notes, in bytes.
-const SMALL: u64 = 1 << 20;
-/// Maximum number of segments, and of sections, to keep: a program has some dozens.
+const MAX_SMALL_READ: u64 = 1 << 20;
+/// Maximum number of segments to keep, and of sections: a program has some dozens.
 const MAX_PARTS: usize = 1024;
 /// The sections that are looked up by name.
 const NAMED: [&str; 2] = [".gnu_debuglink", ".interp"];
 
-/// Only this machine's byte order: other programs do not run on it.
+/// Headers in this machine's byte order: programs in another byte order do not run on it.
 pub(super) type Header32 = elf::FileHeader32<NativeEndian>;
 pub(super) type Header64 = elf::FileHeader64<NativeEndian>;
 
@@ -56,8 +56,9 @@ impl ElfSource {
         }
     }
 
-    /// Bytes of a file without a length, such as a process's memory.
-    pub(super) fn memory(&self, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
+    /// Reads `size` bytes, at most `limit`, of a file without a length, such as a process's memory.
+    /// None if they cannot be read.
+    pub(super) fn read_unsized(&self, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
         let Self::File(file) = self else {
             return self.read(offset, size, limit);
         };
@@ -66,18 +67,18 @@ impl ElfSource {
         Some(bytes)
     }
 
-    /// The text from `offset` to the next zero, at most `within` bytes.
-    pub(super) fn text(&self, offset: u64, within: usize) -> Option<Vec<u8>> {
+    /// The text from `offset` to the next zero, at most `limit` bytes.
+    pub(super) fn text(&self, offset: u64, limit: usize) -> Option<Vec<u8>> {
         let mut bytes = match self {
             Self::File(file) => {
-                let mut bytes = vec![0; within];
+                let mut bytes = vec![0; limit];
                 let read = file.read_at(&mut bytes, offset).ok()?;
                 bytes.truncate(read);
                 bytes
             }
             Self::Memory(bytes) => {
                 let rest = bytes.get(usize::try_from(offset).ok()?..)?;
-                rest[..within.min(rest.len())].to_vec()
+                rest[..limit.min(rest.len())].to_vec()
             }
         };
         let end = bytes.iter().position(|byte| *byte == 0);
@@ -96,7 +97,7 @@ struct Segment {
 
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    /// Its name, if it is one of [`NAMED`].
+    /// The name, if it is one of [`NAMED`].
     name: Option<&'static str>,
     /// `SHT_*`
     pub(super) kind: u32,
@@ -110,11 +111,11 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// Whether anything reads it.
+    /// Whether the section is needed: it has code, symbols or notes, or is looked up by name.
     fn is_used(&self) -> bool {
         let kinds = [elf::SHT_SYMTAB, elf::SHT_DYNSYM, elf::SHT_NOTE];
-        let code = self.flags & u64::from(elf::SHF_EXECINSTR) != 0;
-        code || self.name.is_some() || kinds.contains(&self.kind)
+        let has_code = self.flags & u64::from(elf::SHF_EXECINSTR) != 0;
+        has_code || self.name.is_some() || kinds.contains(&self.kind)
     }
 }
 
@@ -125,15 +126,15 @@ pub(super) struct Elf {
     /// Whether it is a 64-bit file.
     pub(super) wide: bool,
     segments: Vec<Segment>,
-    /// The sections in use.
+    /// The sections that are needed ([`Section::is_used`]).
     pub(super) sections: Vec<Section>,
     pub(super) build_id: Option<Vec<u8>>,
 }
 
 impl Elf {
-    /// None if it is no ELF file of this machine's byte order.
+    /// Reads the headers. None if the file is no ELF file of this machine's byte order.
     pub(super) fn read(source: ElfSource) -> Option<Self> {
-        let head = source.read(0, size_of::<Header32>() as u64, SMALL)?;
+        let head = source.read(0, size_of::<Header32>() as u64, MAX_SMALL_READ)?;
         let wide = match head.get(..5)? {
             b"\x7fELF\x01" => false,
             b"\x7fELF\x02" => true,
@@ -146,7 +147,8 @@ impl Elf {
         }
     }
 
-    /// The virtual address, as in the file's symbols, of an offset in the file.
+    /// The virtual address of an offset in the file, as in the file's symbols; None outside of the
+    /// segments.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let inside = offset.checked_sub(segment.offset)?;
@@ -154,7 +156,8 @@ impl Elf {
         })
     }
 
-    /// The offset in the file of a virtual address of its symbols.
+    /// The offset in the file of a virtual address, as in the file's symbols; None outside of the
+    /// segments.
     pub(super) fn offset(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let inside = address.checked_sub(segment.address)?;
@@ -179,7 +182,7 @@ impl Elf {
             + self.sections.capacity() * size_of::<Section>()
     }
 
-    /// The raw bytes of a section; None if it has none in the file.
+    /// The raw bytes of a section; None if the file has none for it, or more than `limit`.
     pub(super) fn content(&self, section: &Section, limit: u64) -> Option<Vec<u8>> {
         (section.kind != elf::SHT_NOBITS).then_some(())?;
         self.source.read(section.offset, section.size, limit)
@@ -187,7 +190,7 @@ impl Elf {
 }
 
 fn read<E: FileHeader<Endian = NativeEndian>>(source: ElfSource, wide: bool) -> Option<Elf> {
-    let bytes = source.read(0, size_of::<E>() as u64, SMALL)?;
+    let bytes = source.read(0, size_of::<E>() as u64, MAX_SMALL_READ)?;
     let header = E::parse(&*bytes).ok()?;
     let endian = header.endian().ok()?;
     let segments = segments::<E>(&source, header, endian).unwrap_or_default();
@@ -206,7 +209,7 @@ fn read<E: FileHeader<Endian = NativeEndian>>(source: ElfSource, wide: bool) -> 
         .filter(|section| section.kind == elf::SHT_NOTE);
     let notes = notes.chain(of_sections.map(|section| (section.offset, section.size)));
     let mut ids = notes.take(64).filter_map(|(offset, size)| {
-        let id = notes::build_id(&found.source.read(offset, size, SMALL)?)?;
+        let id = notes::build_id(&found.source.read(offset, size, MAX_SMALL_READ)?)?;
         (1..=20).contains(&id.len()).then_some(id)
     });
     found.build_id = ids.next();
@@ -227,7 +230,7 @@ fn segments<E: FileHeader<Endian = NativeEndian>>(
 ) -> Option<Segments> {
     let count = usize::from(header.e_phnum(endian));
     let size = (count * size_of::<E::ProgramHeader>()) as u64;
-    let bytes = source.read(header.e_phoff(endian).into(), size, HEADERS)?;
+    let bytes = source.read(header.e_phoff(endian).into(), size, MAX_HEADER_BYTES)?;
     let (headers, _) = slice_from_bytes::<E::ProgramHeader>(&bytes, count).ok()?;
     let mut found = Segments::default();
     for header in headers {
@@ -253,9 +256,10 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
 ) -> Option<Vec<Section>> {
     let header_size = size_of::<E::SectionHeader>() as u64;
     let start = header.e_shoff(endian).into();
-    let first = source.read(start, header_size, SMALL)?;
+    let first = source.read(start, header_size, MAX_SMALL_READ)?;
     let (first, _) = from_bytes::<E::SectionHeader>(&first).ok()?;
-    // If there are too many sections for the header's field, the first section has their number.
+    // If there are too many sections for the header's field, the first section header has their
+    // number.
     let count = match header.e_shnum(endian) {
         0 => first.sh_size(endian).into(),
         count => count.into(),
@@ -264,14 +268,14 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
         elf::SHN_XINDEX => first.sh_link(endian),
         index => index.into(),
     };
-    let bytes = source.read(start, count.checked_mul(header_size)?, HEADERS)?;
+    let bytes = source.read(start, count.checked_mul(header_size)?, MAX_HEADER_BYTES)?;
     let count = usize::try_from(count).ok()?;
     let (headers, _) = slice_from_bytes::<E::SectionHeader>(&bytes, count).ok()?;
     let names = headers
         .get(usize::try_from(strings).ok()?)
         .and_then(|names| {
             let (offset, size) = (names.sh_offset(endian).into(), names.sh_size(endian).into());
-            source.read(offset, size, SMALL)
+            source.read(offset, size, MAX_SMALL_READ)
         });
     let names = names.unwrap_or_default();
     let named = |at: u32| {

@@ -1,5 +1,5 @@
 //! The files that processes execute ([`ModuleFiles`]): opened on demand and kept open within
-//! limits, so that ended processes still have names.
+//! limits, so that addresses of ended processes can still be named.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::{machine::process, sys::records::Inode};
 
-/// Maximum number of open files. Each has a descriptor, and a second one for its debug file.
-const MODULES: usize = 256;
-/// Maximum memory of these files in bytes.
-const MEMORY: usize = 256 << 20;
+/// Maximum number of open files. Each takes a descriptor, and a second one for its debug file.
+const MAX_MODULES: usize = 256;
+/// Maximum memory that all open files take, in bytes.
+const MAX_MEMORY: usize = 256 << 20;
 
-/// Rounds after which an unmapped and unused file is closed: about a minute.
-const IDLE: u64 = 32;
+/// Number of rounds after which an unmapped and unused file is closed: about a minute.
+const IDLE_ROUNDS: u64 = 32;
 
 /// The identity of a file in the kernel's records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,9 +46,9 @@ struct FileVersion {
 #[derive(Debug)]
 struct CachedModule {
     module: Module,
-    /// Time of the last use, on the cache's clock.
+    /// When it was last used, on [`ModuleFiles::clock`].
     used: u64,
-    /// Round of the last use.
+    /// The round in which it was last used.
     round: u64,
 }
 
@@ -58,13 +58,16 @@ pub(super) struct ModuleFiles {
     modules: HashMap<FileVersion, CachedModule>,
     /// Files by their identity in records, for ended processes.
     by_id: HashMap<FileId, FileVersion>,
-    /// Results of this round, by process, address and time of the mapping.
+    /// Files found in this round, by process, address and time of the mapping; None if the file
+    /// could not be read.
     looked_up: HashMap<(u32, u64, u64), Option<FileVersion>>,
     vdso: Option<Module>,
+    /// Counts uses of files, to find the least recently used one.
     clock: u64,
     round: u64,
+    /// Number of mappings whose file could not be read.
     pub(super) unreadable: u64,
-    /// Unreadable files that the kernel denied access to.
+    /// Number of these for which the kernel denied access to the process's root.
     pub(super) refused: u64,
 }
 
@@ -90,7 +93,7 @@ impl ModuleFiles {
         }
     }
 
-    /// Name and build id at an address of a mapping of a process.
+    /// The function at an address of a process's mapping, and the build id of the mapped file.
     pub(super) fn name(
         &mut self,
         pid: u32,
@@ -100,13 +103,14 @@ impl ModuleFiles {
     ) -> (Option<Arc<str>>, Option<Arc<[u8]>>) {
         let offset = (address - mapped.start).saturating_add(mapped.offset);
         if &*mapped.name == b"[vdso]" {
-            // All 64-bit processes have the same vDSO; 32-bit ones have another.
+            // All 64-bit processes have the vDSO of this process. 32-bit processes have another
+            // one, of another size.
             let size = mapped.end - mapped.start;
-            let same = self
+            let same_vdso = self
                 .vdso
                 .as_mut()
                 .filter(|vdso| vdso::size(&vdso.elf) == size);
-            return same.map_or((None, None), |vdso| {
+            return same_vdso.map_or((None, None), |vdso| {
                 (vdso.name(offset, |_| None), vdso.build_id.clone())
             });
         }
@@ -151,8 +155,8 @@ impl ModuleFiles {
         mapped: &Mapped,
     ) -> Option<FileVersion> {
         self.open_mapped(pid, mapped)
-            // If the process has ended or changed its root, its ancestors most likely have the same
-            // root.
+            // If the process has ended or changed its root, its ancestors most likely have the root
+            // in which the file is.
             .or_else(|| { ancestors }.find_map(|parent| self.at_path(parent, mapped)))
             .or_else(|| {
                 let version = self.by_id.get(&file_id(mapped)?)?;
@@ -161,17 +165,19 @@ impl ModuleFiles {
             .or_else(|| self.at_path(std::process::id(), mapped))
     }
 
+    /// Opens a mapped file of a running process: by its link in `map_files`, else by its path.
     fn open_mapped(&mut self, pid: u32, mapped: &Mapped) -> Option<FileVersion> {
         let range = |pid| format!("{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end);
-        let link = |pid| opened::link(&self.proc.join(range(pid)));
+        let link = |pid| opened::regular_file(&self.proc.join(range(pid)));
         let file = link(pid).or_else(|| {
             let thread = process::surviving_thread(&self.proc, pid);
             (thread != pid).then(|| link(thread)).flatten()
         });
-        let exact = file.and_then(|file| self.add(file, mapped));
-        exact.or_else(|| self.at_path(pid, mapped))
+        let by_link = file.and_then(|file| self.add(file, mapped));
+        by_link.or_else(|| self.at_path(pid, mapped))
     }
 
+    /// Opens a mapped file by its path in a process's root.
     fn at_path(&mut self, pid: u32, mapped: &Mapped) -> Option<FileVersion> {
         let path = mapped
             .name
@@ -180,19 +186,19 @@ impl ModuleFiles {
         self.add(opened::in_root(&self.proc, pid, path)?, mapped)
     }
 
-    /// Adds a file if it is the mapped one.
+    /// Adds a file if it is the mapped file.
     fn add(&mut self, file: File, mapped: &Mapped) -> Option<FileVersion> {
-        let data = file.metadata().ok()?;
+        let metadata = file.metadata().ok()?;
         let version = FileVersion {
-            device: data.dev(),
-            inode: data.ino(),
-            size: data.size(),
-            changed: (data.ctime(), data.ctime_nsec()),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         };
-        let number = mapped.inode.map(|inode| inode.number);
+        let inode_number = mapped.inode.map(|inode| inode.number);
         // Only inode numbers are compared: devices differ on layered file systems (overlay, btrfs).
-        number
-            .is_none_or(|number| number == data.ino())
+        inode_number
+            .is_none_or(|number| number == metadata.ino())
             .then_some(())?;
         // A new file is the most recently used, so that it is not evicted.
         self.clock += 1;
@@ -207,22 +213,26 @@ impl ModuleFiles {
         }
         let cached = self.modules.get_mut(&version)?;
         (cached.used, cached.round) = (self.clock, self.round);
-        let same = |id: &[u8]| cached.module.elf.build_id.as_deref() == Some(id);
-        mapped.build_id.as_deref().is_none_or(same).then_some(())?;
+        let has_id = |id: &[u8]| cached.module.elf.build_id.as_deref() == Some(id);
+        mapped
+            .build_id
+            .as_deref()
+            .is_none_or(has_id)
+            .then_some(())?;
         if let Some(id) = file_id(mapped) {
             self.by_id.insert(id, version);
         }
         Some(version)
     }
 
-    /// Evicts the least recently used files.
+    /// Evicts the least recently used files while they exceed the limits.
     fn evict(&mut self) {
         let mut memory: usize = self
             .modules
             .values()
             .map(|cached| cached.module.memory())
             .sum();
-        while self.modules.len() > MODULES || memory > MEMORY && self.modules.len() > 1 {
+        while self.modules.len() > MAX_MODULES || memory > MAX_MEMORY && self.modules.len() > 1 {
             let oldest = self.modules.iter().min_by_key(|(_, cached)| cached.used);
             let Some(oldest) = oldest.map(|(version, _)| *version) else {
                 return;
@@ -249,10 +259,10 @@ impl ModuleFiles {
     pub(super) fn end_round<'a>(&mut self, mapped: impl Iterator<Item = &'a Mapped>) {
         self.looked_up.clear();
         self.round += 1;
-        let last = self.round.saturating_sub(IDLE);
-        let idle = |cached: &CachedModule| cached.round < last;
-        // Not in each round, since it checks all mappings.
-        if !self.round.is_multiple_of(IDLE / 2) || !self.modules.values().any(idle) {
+        let oldest_busy = self.round.saturating_sub(IDLE_ROUNDS);
+        let is_idle = |cached: &CachedModule| cached.round < oldest_busy;
+        // Skips most rounds, since all mappings are checked.
+        if !self.round.is_multiple_of(IDLE_ROUNDS / 2) || !self.modules.values().any(is_idle) {
             return;
         }
         let mapped: HashSet<FileVersion> = mapped
@@ -260,11 +270,12 @@ impl ModuleFiles {
             .filter_map(|id| self.by_id.get(&id).copied())
             .collect();
         self.modules
-            .retain(|version, cached| !idle(cached) || mapped.contains(version));
+            .retain(|version, cached| !is_idle(cached) || mapped.contains(version));
         self.drop_stale_keys();
     }
 }
 
+/// The identity of a mapped file in records; None if it has neither build id nor inode.
 fn file_id(mapped: &Mapped) -> Option<FileId> {
     let id = mapped.build_id.clone().map(FileId::BuildId);
     id.or_else(|| mapped.inode.map(FileId::Inode))

@@ -10,34 +10,35 @@ use object::{
 
 use super::elf::{Elf, Header32, Header64, Section};
 
-/// Maximum number of symbols read of one file; each function takes 24 bytes. The largest known
-/// programs have some two million.
+/// Maximum number of symbols read from one file; each function takes 24 bytes. The largest known
+/// programs have some two million symbols.
 const MAX_SYMBOLS: u64 = 4 << 20;
-/// Symbols read at once.
-const CHUNK: u64 = 32 << 10;
+/// Number of symbols read at once.
+const SYMBOL_CHUNK: u64 = 32 << 10;
 /// Maximum length of a name in bytes.
-const NAME: usize = 4096;
-/// Bytes of names searched at once.
-const NAMES: u64 = 1 << 20;
+const MAX_NAME: usize = 4096;
+/// Number of bytes of names searched at once.
+const NAME_CHUNK: u64 = 1 << 20;
 /// Maximum number of bytes of names searched in one file.
-const ALL_NAMES: u64 = 512 << 20;
-/// Number of functions checked before an address: there may be several at one address, or within
-/// others.
-const NEAR: usize = 32;
+const MAX_NAME_BYTES: u64 = 512 << 20;
+/// Maximum number of functions checked for an address, from the nearest start on downwards: several
+/// functions may start at one address, or lie within others.
+const MAX_CANDIDATES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u64,
     size: u32,
+    /// Offset of the name in the string table.
     name: u32,
     rank: Rank,
 }
 
-/// Rank among several names of one address, as in perf: a sized symbol first, then global before
-/// local before weak.
+/// Rank of a name among several names of one address, as in perf: symbols with a size are
+/// preferred, and among these global ones, then local ones, then weak ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    sized: bool,
+    has_size: bool,
     binding: u8,
 }
 
@@ -68,17 +69,18 @@ impl Functions {
         })
     }
 
-    /// The name of the function at a virtual address. `elf` is the file from which this was read.
+    /// The name of the function at a virtual address. `elf` is the file from which the functions
+    /// were read.
     pub(super) fn name(&self, elf: &Elf, address: u64) -> Option<String> {
         let end = self.entries.partition_point(|entry| entry.start <= address);
-        let before = self.entries[..end].iter().rev().take(NEAR);
+        let before = self.entries[..end].iter().rev().take(MAX_CANDIDATES);
         let covers = |entry: &&Entry| address - entry.start < entry.size.into();
         let mut covering = before.filter(covers).peekable();
         let start = covering.peek()?.start;
-        let same = covering.take_while(|entry| entry.start == start);
-        let named = same.filter_map(|entry| Some((entry.rank, self.text(elf, entry.name)?)));
-        // Equal ranks: fewer leading underscores first, then the longer name.
-        let better = |(rank, name): &(Rank, String)| {
+        let innermost = covering.take_while(|entry| entry.start == start);
+        let named = innermost.filter_map(|entry| Some((entry.rank, self.text(elf, entry.name)?)));
+        // Among equal ranks fewer leading underscores are preferred, then the longer name.
+        let preference = |(rank, name): &(Rank, String)| {
             let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
             (
                 *rank,
@@ -87,20 +89,22 @@ impl Functions {
                 std::cmp::Reverse(name.clone()),
             )
         };
-        named.max_by_key(better).map(|(_, name)| name)
+        named.max_by_key(preference).map(|(_, name)| name)
     }
 
-    /// Addresses of the functions with this name. `elf` is the file from which this was read.
-    pub(super) fn named(&self, elf: &Elf, name: &str) -> Vec<u64> {
-        // Offsets of the name in the string table, also as the end of a longer name.
+    /// Addresses of the functions with this name. `elf` is the file from which the functions were
+    /// read.
+    pub(super) fn addresses_of(&self, elf: &Elf, name: &str) -> Vec<u64> {
+        // Offsets of the name in the string table. It may also be there as the end of a longer
+        // name.
         let wanted = [name.as_bytes(), b"\0"].concat();
         let mut offsets = BTreeSet::new();
         let mut at = self.names.start;
-        let end = self.names.end.min(at.saturating_add(ALL_NAMES));
+        let end = self.names.end.min(at.saturating_add(MAX_NAME_BYTES));
         while at < end {
-            // Pieces overlap, so that a name across the end of one is whole in the next.
-            let size = NAMES.min(end - at);
-            let Some(bytes) = elf.source.read(at, size, NAMES) else {
+            // Chunks overlap, so that a name across the end of one chunk is whole in the next.
+            let size = NAME_CHUNK.min(end - at);
+            let Some(bytes) = elf.source.read(at, size, NAME_CHUNK) else {
                 break;
             };
             let found = bytes
@@ -108,21 +112,21 @@ impl Functions {
                 .enumerate()
                 .filter(|(_, bytes)| *bytes == wanted);
             offsets.extend(found.map(|(inside, _)| at - self.names.start + inside as u64));
-            at += if size == NAMES {
+            at += if size == NAME_CHUNK {
                 size - wanted.len() as u64
             } else {
                 size
             };
         }
-        let named = |entry: &&Entry| offsets.contains(&u64::from(entry.name));
-        let entries = self.entries.iter().filter(named);
+        let has_name = |entry: &&Entry| offsets.contains(&u64::from(entry.name));
+        let entries = self.entries.iter().filter(has_name);
         entries.map(|entry| entry.start).collect()
     }
 
     fn text(&self, elf: &Elf, at: u32) -> Option<String> {
         let from = self.names.start.checked_add(at.into())?;
         let within = usize::try_from(self.names.end.checked_sub(from)?).ok()?;
-        let text = elf.source.text(from, within.min(NAME))?;
+        let text = elf.source.text(from, within.min(MAX_NAME))?;
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -135,7 +139,7 @@ impl Functions {
 /// Extends functions without a size, as assemblers leave them, to the next function or to the end
 /// of their section.
 fn set_missing_sizes(entries: &mut [Entry], elf: &Elf) {
-    let mut code: Vec<(u64, u64)> = elf
+    let mut code_sections: Vec<(u64, u64)> = elf
         .sections
         .iter()
         .filter(|section| section.flags & u64::from(elf::SHF_EXECINSTR) != 0)
@@ -146,7 +150,7 @@ fn set_missing_sizes(entries: &mut [Entry], elf: &Elf) {
             )
         })
         .collect();
-    code.sort_unstable();
+    code_sections.sort_unstable();
     let mut next = u64::MAX;
     for at in (0..entries.len()).rev() {
         let start = entries[at].start;
@@ -154,27 +158,30 @@ fn set_missing_sizes(entries: &mut [Entry], elf: &Elf) {
             next = following.start;
         }
         if entries[at].size == 0 {
-            let section = code
+            let section = code_sections
                 .partition_point(|(from, _)| *from <= start)
                 .checked_sub(1);
-            let end = section.map_or(start, |section| code[section].1).min(next);
+            let end = section
+                .map_or(start, |section| code_sections[section].1)
+                .min(next);
             entries[at].size = u32::try_from(end.saturating_sub(start)).unwrap_or(u32::MAX);
         }
     }
 }
 
+/// The functions in a symbol table.
 fn entries<E: FileHeader<Endian = NativeEndian>>(elf: &Elf, table: &Section) -> Vec<Entry> {
     let symbol_size = size_of::<E::Sym>() as u64;
     let count = (table.size / symbol_size).min(MAX_SYMBOLS);
     let mut entries = Vec::new();
     let mut at = 0;
     while at < count {
-        let chunk = CHUNK.min(count - at);
+        let chunk = SYMBOL_CHUNK.min(count - at);
         let offset = table.offset.saturating_add(at * symbol_size);
-        // A truncated file keeps the symbols that were read.
+        // If the file is truncated, the symbols read so far are kept.
         let bytes = elf
             .source
-            .read(offset, chunk * symbol_size, CHUNK * symbol_size);
+            .read(offset, chunk * symbol_size, SYMBOL_CHUNK * symbol_size);
         let Some(bytes) = bytes else {
             break;
         };
@@ -188,10 +195,11 @@ fn entries<E: FileHeader<Endian = NativeEndian>>(elf: &Elf, table: &Section) -> 
     entries
 }
 
+/// The function of a symbol; None if the symbol is no function of this file.
 fn entry<E: FileHeader<Endian = NativeEndian>>(symbol: &E::Sym) -> Option<Entry> {
     let endian = NativeEndian;
-    let function = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-    if !function || symbol.st_shndx(endian) == elf::SHN_UNDEF {
+    let is_function = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+    if !is_function || symbol.st_shndx(endian) == elf::SHN_UNDEF {
         return None;
     }
     let size = symbol.st_size(endian).into();
@@ -205,7 +213,7 @@ fn entry<E: FileHeader<Endian = NativeEndian>>(symbol: &E::Sym) -> Option<Entry>
         size: u32::try_from(size).unwrap_or(u32::MAX),
         name: symbol.st_name(endian),
         rank: Rank {
-            sized: size > 0,
+            has_size: size > 0,
             binding,
         },
     })

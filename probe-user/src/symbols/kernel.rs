@@ -10,8 +10,8 @@ use std::{
 use super::notes;
 use crate::machine::Roots;
 
-/// Maximum number of bytes read of kallsyms: ten times the size of a large kernel's.
-const KALLSYMS: u64 = 256 << 20;
+/// Maximum number of bytes read of kallsyms: ten times the size for a large kernel.
+const MAX_KALLSYMS_BYTES: u64 = 256 << 20;
 
 /// perf's name of the kernel itself.
 pub(super) const KERNEL: &str = "[kernel.kallsyms]";
@@ -23,7 +23,7 @@ struct Symbol {
     /// Index into `modules`; 0 is the kernel.
     module: u32,
     /// Whether it is a function. Data symbols are kept because they end the function before them.
-    function: bool,
+    is_function: bool,
 }
 
 /// The kernel's symbols at the time of reading.
@@ -32,9 +32,9 @@ pub(super) struct KernelSymbols {
     symbols: Vec<Symbol>,
     modules: Vec<Arc<str>>,
     pub(super) build_id: Option<Arc<[u8]>>,
-    /// Start of the kernel in memory, which changes with each boot.
-    text: Option<u64>,
-    /// Why there are no names.
+    /// Address at which the kernel starts in memory, which changes with each boot.
+    text_start: Option<u64>,
+    /// Why there are no names; None if there are names.
     pub(super) hidden: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct KernelSymbols {
 pub(super) struct KernelLocation<'a> {
     pub(super) name: Option<&'a str>,
     pub(super) module: Arc<str>,
-    /// Offset from the start of the kernel; None in modules, since their start is unknown.
+    /// Offset from the start of the kernel. None in modules, since their start is unknown.
     pub(super) offset: Option<u64>,
 }
 
@@ -52,12 +52,12 @@ impl KernelSymbols {
             symbols: Vec::new(),
             modules: vec![KERNEL.into()],
             build_id: notes::of_kernel(&roots.sys).map(Into::into),
-            text: None,
+            text_start: None,
             hidden: None,
         };
         match File::open(roots.proc.join("kallsyms")) {
             Ok(file) => {
-                let lines = BufReader::new(file.take(KALLSYMS)).split(b'\n');
+                let lines = BufReader::new(file.take(MAX_KALLSYMS_BYTES)).split(b'\n');
                 for line in lines.map_while(Result::ok) {
                     kernel.add(&line);
                 }
@@ -80,7 +80,7 @@ impl KernelSymbols {
             .symbols
             .iter()
             .find(|symbol| &*symbol.name == "_text");
-        kernel.text = begin.map(|symbol| symbol.start);
+        kernel.text_start = begin.map(|symbol| symbol.start);
         kernel
     }
 
@@ -108,25 +108,27 @@ impl KernelSymbols {
             start,
             name: name.into(),
             module: u32::try_from(module).ok()?,
-            function: matches!(kind, "t" | "T" | "w" | "W"),
+            is_function: matches!(kind, "t" | "T" | "w" | "W"),
         });
         Some(())
     }
 
+    /// The location of an address; None below the first symbol, or without symbols.
     pub(super) fn at(&self, address: u64) -> Option<KernelLocation<'_>> {
         let end = self
             .symbols
             .partition_point(|symbol| symbol.start <= address);
         let last = self.symbols[..end].last()?;
         let next = self.symbols.get(end);
-        // The size of a module's last symbol is unknown: there is no symbol until the next module.
-        let far =
+        // The size of a module's last symbol is unknown, since the next symbol belongs to another
+        // module.
+        let is_too_far =
             next.is_none_or(|next| next.module != last.module) && address - last.start > 1 << 16;
-        let same = self.symbols[..end]
+        let at_start = self.symbols[..end]
             .iter()
             .rev()
             .take_while(|symbol| symbol.start == last.start);
-        let functions = same.filter(|symbol| symbol.function && !far);
+        let functions = at_start.filter(|symbol| symbol.is_function && !is_too_far);
         let underscores = |name: &str| name.bytes().take_while(|byte| *byte == b'_').count();
         let best = functions.max_by_key(|symbol| {
             (
@@ -139,9 +141,9 @@ impl KernelSymbols {
             name: best.map(|symbol| &*symbol.name),
             module,
             offset: self
-                .text
+                .text_start
                 .filter(|_| last.module == 0)
-                .and_then(|text| address.checked_sub(text)),
+                .and_then(|start| address.checked_sub(start)),
         })
     }
 }

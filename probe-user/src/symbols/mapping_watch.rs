@@ -27,10 +27,10 @@ use crate::sys::{
     wire::{Stamp, StampedRecords, tracking_attr},
 };
 
-/// Size of a CPU's ring in bytes: the records of some hundred short processes.
-const RING: usize = 256 << 10;
-/// Pause between two drains, in which records collect. The file of a process that ends sooner may
-/// be gone with its container; its name, build id and offsets remain.
+/// Size of a CPU's ring in bytes: it holds the records of some hundred short processes.
+const RING_BYTES: usize = 256 << 10;
+/// Pause between two drains, in which records collect. If a process ends within a pause, its file
+/// may be gone with its container; then only the file's name, build id and offsets are known.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why processes cannot be followed.
@@ -52,7 +52,7 @@ pub enum FollowError {
     #[error(
         "cannot map the {} KiB in which the kernel tells of processes on CPU {cpu} ({error}): \
          raise kernel.perf_event_mlock_kb, or run pmuscope with CAP_IPC_LOCK",
-        RING >> 10
+        RING_BYTES >> 10
     )]
     Map {
         /// The CPU.
@@ -82,11 +82,11 @@ impl CpuRing {
         // The clock of the BPF programs (`bpf_ktime_get_ns`).
         attr.clockid = ClockId::Monotonic as i32;
         attr.set_watermark(1);
-        // Wake up at each record: the thread limits its rate by pauses.
+        // Wakes the thread at each record; pauses limit its rate.
         attr.__bindgen_anon_2.wakeup_watermark = 1;
         let open = |error| FollowError::Open { cpu, error };
         let event = perf::open_attr(&mut attr, TaskScope::All, Some(cpu), None).map_err(open)?;
-        let records = RecordRing::map(event.as_fd(), RING)
+        let records = RecordRing::map(event.as_fd(), RING_BYTES)
             .map_err(|error| FollowError::Map { cpu, error })?;
         perf::enable(event.as_fd()).map_err(open)?;
         Ok(Self { event, records })
@@ -98,7 +98,7 @@ type TimedRecord = (u64, Vec<u8>);
 
 #[derive(Default)]
 struct Rings {
-    of_cpus: BTreeMap<u32, CpuRing>,
+    by_cpu: BTreeMap<u32, CpuRing>,
     /// Records that wait for older records of other CPUs.
     pending: Vec<TimedRecord>,
 }
@@ -111,6 +111,7 @@ struct SharedRings {
     epoll: OwnedFd,
     /// Wakes the thread so that it ends.
     wake: OwnedFd,
+    /// Whether the thread has to end.
     ended: std::sync::atomic::AtomicBool,
 }
 
@@ -153,36 +154,36 @@ impl MappingWatch {
     /// Changes the watched CPUs. A CPU that fails does not affect the others; the first error is
     /// returned.
     pub(super) fn set_cpus(&mut self, cpus: &[u32]) -> Result<(), FollowError> {
-        // Reads pending records of CPUs that are removed.
+        // Reads the records of CPUs that are removed.
         self.shared.drain();
         let mut rings = locked(&self.shared.rings);
-        rings.of_cpus.retain(|cpu, _| cpus.contains(cpu));
-        let before = rings.of_cpus.len();
+        rings.by_cpu.retain(|cpu, _| cpus.contains(cpu));
+        let before = rings.by_cpu.len();
         let mut result = Ok(());
         for cpu in cpus {
-            if rings.of_cpus.contains_key(cpu) {
+            if rings.by_cpu.contains_key(cpu) {
                 continue;
             }
             match self.shared.open(*cpu) {
                 Ok(ring) => {
-                    rings.of_cpus.insert(*cpu, ring);
+                    rings.by_cpu.insert(*cpu, ring);
                 }
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        let opened = rings.of_cpus.len() > before;
+        let opened = rings.by_cpu.len() > before;
         drop(rings);
         if opened {
-            // What happened on the new CPUs before was not recorded.
+            // Earlier forks, execs and mappings on the new CPUs were not recorded.
             locked(&self.shared.watched).mappings.mark_stale();
         }
         result
     }
 
-    /// Reads all records from before this call.
+    /// Handles all records from before this call.
     pub(super) fn catch_up(&self) {
         self.shared.drain();
-        // Records that the first drain left pending.
+        // The first drain may leave some of these records pending.
         self.shared.drain();
     }
 }
@@ -219,14 +220,14 @@ impl SharedRings {
     }
 
     fn wake(&self) {
-        // The write fails only if the counter is full: then the thread is awake.
+        // The write fails only if the counter is full. Then the thread is woken already.
         let _written = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Waits for a record.
+    /// Waits for a record in any ring, or for a wake-up.
     fn wait(&self) {
         let mut ready = Vec::with_capacity(16);
-        // An interrupted wait is treated as a short one.
+        // An interrupted wait is treated as a short wait.
         let _waited = epoll::wait(&self.epoll, spare_capacity(&mut ready), None);
         for event in ready {
             let (flags, source) = (event.flags, event.data.u64());
@@ -234,34 +235,36 @@ impl SharedRings {
                 let mut count = [0; 8];
                 let _read = rustix::io::read(&self.wake, &mut count);
             } else if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-                // The event of an offline CPU would be ready all the time.
+                // Removes the event of an offline CPU from epoll, since it would be ready all the
+                // time.
                 let rings = locked(&self.rings);
                 let ring = u32::try_from(source)
                     .ok()
-                    .and_then(|cpu| rings.of_cpus.get(&cpu));
-                // The ring may have been replaced meanwhile: the new one is added to epoll again.
+                    .and_then(|cpu| rings.by_cpu.get(&cpu));
+                // If the ring was replaced meanwhile, this removes the new event: the new ring then
+                // wakes nobody, but is read with the other rings.
                 let _gone = ring.map(|ring| epoll::delete(&self.epoll, &ring.event));
             }
         }
     }
 
-    /// Reads all rings, and handles, in order of time, the records that no older record can still
-    /// precede.
+    /// Reads all rings. Handles records in order of time, up to the time for which no older record
+    /// can still be in a ring.
     fn drain(&self) {
         let mut rings = locked(&self.rings);
-        let Rings { of_cpus, pending } = &mut *rings;
+        let Rings { by_cpu, pending } = &mut *rings;
         let mut records = std::mem::take(pending);
-        let first = records.len();
-        of_cpus
+        let pending_count = records.len();
+        by_cpu
             .values_mut()
-            .for_each(|ring| take(ring, &mut records));
-        // A ring may have received records after it was read that are older than the newest record
-        // of a ring read later. A second pass reads them.
+            .for_each(|ring| take_records(ring, &mut records));
+        // After a ring was read, it may have received records that are older than the newest record
+        // of a ring read later. A second pass reads these records.
         let newest = records.iter().map(|(time, _)| *time).max();
-        if records.len() > first {
-            of_cpus
+        if records.len() > pending_count {
+            by_cpu
                 .values_mut()
-                .for_each(|ring| take(ring, &mut records));
+                .for_each(|ring| take_records(ring, &mut records));
         }
         records.sort_by_key(|(time, _)| *time);
         let ready = newest.map_or(0, |newest| {
@@ -278,12 +281,12 @@ impl SharedRings {
     }
 }
 
-/// Takes the records out of a ring.
-fn take(ring: &mut CpuRing, into: &mut Vec<TimedRecord>) {
+/// Moves the records of a ring to `into`.
+fn take_records(ring: &mut CpuRing, into: &mut Vec<TimedRecord>) {
     let mut bytes = Vec::new();
     ring.records.take(&mut bytes);
     let mut rest = &bytes[..];
-    // Each record has a header with its size, after type and flags.
+    // A record begins with its type, flags and size.
     while let Some(size) = rest.get(6..8).and_then(|size| size.try_into().ok()) {
         let size = usize::from(u16::from_ne_bytes(size));
         let Some((record, after)) = rest.split_at_checked(size).filter(|_| size > 0) else {
@@ -297,6 +300,7 @@ fn take(ring: &mut CpuRing, into: &mut Vec<TimedRecord>) {
     }
 }
 
+/// Locks a mutex, even if a thread panicked while it held the lock.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 //! The executable mappings of processes over time ([`Mappings`]): from the kernel's records, and
-//! from procfs if there are none. Ended processes stay known until they are dropped.
+//! from procfs where records are missing. Ended processes stay known until they are dropped.
 
 mod process;
 mod procfs;
@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// Maximum number of known processes.
-const PROCESSES: usize = 16_384;
-/// Maximum memory of all mappings in bytes; a mapping with its name takes some 150.
-const MEMORY: usize = 128 << 20;
-/// Maximum number of programs of one process id.
-const IMAGES: usize = 64;
-/// Maximum number of ancestors to look at.
-const ANCESTORS: usize = 16;
+const MAX_PROCESSES: usize = 16_384;
+/// Maximum memory of all mappings in bytes; a mapping with its name takes some 150 bytes.
+const MAX_MEMORY: usize = 128 << 20;
+/// Maximum number of programs kept for one process id.
+const MAX_IMAGES: usize = 64;
+/// Maximum number of ancestors that [`Mappings::ancestors`] returns.
+const MAX_ANCESTORS: usize = 16;
 
 /// The mappings of all processes.
 #[derive(Debug)]
@@ -34,13 +34,14 @@ pub(super) struct Mappings {
     proc: PathBuf,
     round: u64,
     pub(super) counts: NameCounts,
-    /// New files since [`Self::take_new`], with the process that mapped them.
+    /// Files mapped since the last call of [`Self::take_new`], each with the process that mapped
+    /// it.
     new: Vec<(u32, Arc<Mapped>)>,
-    /// Whether the kernel's records are read: procfs is needed only for what they lack.
+    /// Whether the kernel's records are read. If so, procfs is read only where records are missing.
     pub(super) followed: bool,
     /// Number of gaps in the records, in which a CPU was not watched.
     gaps: u64,
-    /// Processes that procfs does not have, in this round.
+    /// Processes that procfs did not have in this round.
     gone: HashSet<u32>,
 }
 
@@ -87,13 +88,13 @@ impl Mappings {
                     (process.parent, process.ended) = (Some(parent), None);
                 }
             }
-            // The new program's mappings follow.
+            // An exec drops the old mappings; records of the new program's mappings follow.
             PerfRecord::Comm {
                 pid, exec: true, ..
             } => {
                 self.start_image(pid, ProgramImage::new(time, Some(self.losses())));
-                // If a thread other than the leader calls exec, the leader's exit is recorded
-                // before.
+                // If a thread other than the leader calls exec, the kernel reports the leader's
+                // exit first.
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.ended = None;
                 }
@@ -109,12 +110,13 @@ impl Mappings {
         }
     }
 
+    /// Adds a program to a process.
     fn start_image(&mut self, pid: u32, image: ProgramImage) {
         self.evict(pid);
         self.gone.remove(&pid);
         let process = self.processes.entry(pid).or_default();
         process.used = self.round;
-        if process.images.len() == IMAGES {
+        if process.images.len() == MAX_IMAGES {
             process.images.remove(0);
             self.counts.dropped_mappings += 1;
         }
@@ -132,7 +134,7 @@ impl Mappings {
             since: time,
         });
         if !self.processes.contains_key(&map.pid) {
-            // The process existed before the records began.
+            // The process existed before records were read.
             self.start_image(map.pid, ProgramImage::new(0, None));
         }
         let Some(process) = self.processes.get_mut(&map.pid) else {
@@ -163,8 +165,8 @@ impl Mappings {
     /// missing.
     pub(super) fn at(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
         self.refresh(pid, time);
-        if let Some(found) = self.known(pid, address, time) {
-            return Some(found);
+        if let Some(mapped) = self.known(pid, address, time) {
+            return Some(mapped);
         }
         if !self.followed {
             // The process may have mapped this since procfs was read.
@@ -174,7 +176,7 @@ impl Mappings {
     }
 
     /// When a process executed the program that it runs at `time`, or now; 0 if unknown.
-    pub(super) fn image(&mut self, pid: u32, time: Option<u64>) -> u64 {
+    pub(super) fn image_start(&mut self, pid: u32, time: Option<u64>) -> u64 {
         self.refresh(pid, time);
         let process = self.processes.get(&pid);
         let image = process.and_then(|process| process.at(time));
@@ -183,27 +185,28 @@ impl Mappings {
 
     /// When the code at an address was created: when the program was executed, or a later mapping
     /// of a file replaced another one.
-    pub(super) fn code(&mut self, pid: u32, address: u64, time: Option<u64>) -> u64 {
+    pub(super) fn code_start(&mut self, pid: u32, address: u64, time: Option<u64>) -> u64 {
         self.refresh(pid, time);
         let process = self.processes.get(&pid);
         let image = process.and_then(|process| process.at(time));
-        image.map_or(0, |image| image.code(address, time))
+        image.map_or(0, |image| image.code_start(address, time))
     }
 
+    /// The known mapping at an address, without a read of procfs.
     fn known(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
         let process = self.processes.get_mut(&pid)?;
         process.used = self.round;
         process.at(time)?.mapped(address, time).cloned()
     }
 
-    /// The known ancestors, the parent first.
+    /// The known ancestors of a process, its parent first.
     pub(super) fn ancestors(&self, pid: u32) -> impl Iterator<Item = u32> {
         let parent = |pid: &u32| self.processes.get(pid).and_then(|process| process.parent);
-        std::iter::successors(parent(&pid), parent).take(ANCESTORS)
+        std::iter::successors(parent(&pid), parent).take(MAX_ANCESTORS)
     }
 
-    /// Ends a round: drops processes that ended, and programs that were replaced, before `until`
-    /// (ns of `CLOCK_MONOTONIC`).
+    /// Ends a round: drops processes that ended before `until` (ns of `CLOCK_MONOTONIC`), and
+    /// programs that were replaced before it.
     pub(super) fn end_round(&mut self, until: u64) {
         let proc = &self.proc;
         self.processes.retain(|pid, process| {
@@ -212,21 +215,21 @@ impl Mappings {
                 .take_while(|pair| pair[1].since <= until)
                 .count();
             process.images.drain(..old);
-            // A process may outlive its first thread.
+            // A process may outlive its first thread, whose exit sets `ended`.
             process.ended.is_none_or(|ended| ended >= until) || has_threads(proc, *pid)
         });
-        self.bound_memory(MEMORY);
+        self.bound_memory(MAX_MEMORY);
         self.gone.clear();
         self.round += 1;
     }
 
-    /// Drops processes until the others take at most `limit` bytes.
+    /// Drops processes until the remaining ones take at most `limit` bytes.
     pub(super) fn bound_memory(&mut self, limit: usize) {
         let mut used: usize = self.processes.values().map(WatchedProcess::memory).sum();
         if used <= limit {
             return;
         }
-        for pid in self.by_use() {
+        for pid in self.eviction_order() {
             if used <= limit {
                 break;
             }
@@ -237,7 +240,7 @@ impl Mappings {
     }
 
     /// Process ids in the order of eviction: ended processes first, then the least recently used.
-    fn by_use(&self) -> Vec<u32> {
+    fn eviction_order(&self) -> Vec<u32> {
         let order =
             |process: &WatchedProcess| (process.ended.is_none(), process.used, process.ended);
         let mut all: Vec<_> = { self.processes.iter() }
@@ -247,12 +250,13 @@ impl Mappings {
         all.into_iter().map(|(_, pid)| pid).collect()
     }
 
+    /// Makes space for a process if it is unknown and the maximum number is reached.
     fn evict(&mut self, pid: u32) {
-        if self.processes.len() < PROCESSES || self.processes.contains_key(&pid) {
+        if self.processes.len() < MAX_PROCESSES || self.processes.contains_key(&pid) {
             return;
         }
         // Evicts several at once, since sorting is expensive.
-        for pid in self.by_use().into_iter().take(PROCESSES / 16) {
+        for pid in self.eviction_order().into_iter().take(MAX_PROCESSES / 16) {
             self.processes.remove(&pid);
             self.counts.dropped_processes += 1;
         }

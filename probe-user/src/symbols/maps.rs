@@ -1,5 +1,5 @@
-//! Mapped files of processes, from `/proc/PID/maps` (`proc_pid_maps(5)`). Recordings need them to
-//! name addresses later.
+//! Mappings of processes, from `/proc/PID/maps` (`proc_pid_maps(5)`). Recordings store them, so
+//! that addresses can be named later.
 
 use std::{
     fs::File,
@@ -19,20 +19,20 @@ use crate::{machine::process, sys::records::Inode};
 
 /// Maximum number of bytes read of one process's `maps`: 65,530 mappings, the kernel's default
 /// limit, take about half of it.
-const MAPS: u64 = 16 << 20;
+const MAX_MAPS_BYTES: u64 = 16 << 20;
 
-/// A mapping of a process: a file, or memory with a name of the kernel.
+/// A mapping of a process: a file, or memory without a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mapping {
     /// The process, in the pid namespace of this process.
     pub pid: u32,
-    /// Its first address.
+    /// The first address.
     #[serde(serialize_with = "hex")]
     pub start: u64,
-    /// The first address after it.
+    /// The first address after the mapping.
     #[serde(serialize_with = "hex")]
     pub end: u64,
-    /// Its offset in the file.
+    /// Offset of the mapping in the file.
     #[serde(serialize_with = "hex")]
     pub offset: u64,
     /// Whether it is executable.
@@ -44,7 +44,7 @@ pub struct Mapping {
     pub build_id: Option<Vec<u8>>,
 }
 
-/// Hexadecimal text, since not every JSON reader accepts such large numbers.
+/// Writes hexadecimal text, since not every JSON reader accepts numbers of 64 bits.
 fn hex<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{number:#x}"))
 }
@@ -65,8 +65,9 @@ pub(crate) struct Line {
     /// The path as raw bytes.
     pub(crate) name: Vec<u8>,
     pub(crate) inode: Inode,
-    /// `PROT_*` and `MAP_*`.
+    /// `PROT_*`
     protection: u32,
+    /// `MAP_*`
     flags: u32,
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
     for line in &mut lines {
         let Mapping { start, end, .. } = line.mapping;
         if line.mapping.executable && line.inode.number != 0 {
-            // The mapped file, even if its path now names another one.
+            // This leads to the mapped file even if its path now names another file.
             let file = process.join(format!("map_files/{start:x}-{end:x}"));
             line.mapping.build_id = build_id(&file);
         }
@@ -87,12 +88,12 @@ pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
 
 /// The current mappings of a process, without build ids.
 pub(crate) fn lines(proc: &Path, pid: u32) -> Vec<Line> {
-    let lines = of_thread(proc, pid, pid);
+    let lines = lines_of_thread(proc, pid, pid);
     if !lines.is_empty() {
         return lines;
     }
     match process::surviving_thread(proc, pid) {
-        thread if thread != pid => of_thread(proc, pid, thread),
+        thread if thread != pid => lines_of_thread(proc, pid, thread),
         _ => lines,
     }
 }
@@ -103,11 +104,11 @@ pub(super) fn are_refused(proc: &Path, pid: u32) -> bool {
     maps.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
-fn of_thread(proc: &Path, pid: u32, thread: u32) -> Vec<Line> {
+fn lines_of_thread(proc: &Path, pid: u32, thread: u32) -> Vec<Line> {
     let Ok(file) = File::open(proc.join(format!("{thread}/maps"))) else {
         return Vec::new();
     };
-    BufReader::new(file.take(MAPS))
+    BufReader::new(file.take(MAX_MAPS_BYTES))
         .split(b'\n')
         .map_while(Result::ok)
         .filter_map(|line| Line::parse(pid, &line))
@@ -116,7 +117,7 @@ fn of_thread(proc: &Path, pid: u32, thread: u32) -> Vec<Line> {
 
 impl Line {
     fn parse(pid: u32, line: &[u8]) -> Option<Self> {
-        // Five fields, then blanks and the name.
+        // A line has five fields, then blanks and the name.
         let mut fields = line.splitn(6, |byte| *byte == b' ');
         let mut field = || std::str::from_utf8(fields.next()?).ok();
         let (range, rights, offset, device, inode) =
@@ -174,7 +175,7 @@ impl Line {
         match build_id {
             Some(id) => {
                 misc |= bindings::PERF_RECORD_MISC_MMAP_BUILD_ID;
-                body.put_slice(&sized(id));
+                body.put_slice(&build_id_field(id));
             }
             None => {
                 body.put_u32_ne(self.inode.major);
@@ -193,8 +194,8 @@ impl Line {
     }
 }
 
-/// The build id's field of a record: four bytes for its size, then twenty for the id.
-fn sized(id: &[u8]) -> [u8; 24] {
+/// Encodes a build id for a record: its size in four bytes, then the id in twenty bytes.
+fn build_id_field(id: &[u8]) -> [u8; 24] {
     let mut field = [0; 24];
     let size = id.len().min(20);
     field[0] = u8::try_from(size).unwrap_or_default();
@@ -204,7 +205,7 @@ fn sized(id: &[u8]) -> [u8; 24] {
 
 /// The build id of an ELF file; None if it cannot be read.
 fn build_id(path: &Path) -> Option<Vec<u8>> {
-    Elf::read(ElfSource::File(opened::link(path)?))?.build_id
+    Elf::read(ElfSource::File(opened::regular_file(path)?))?.build_id
 }
 
 #[cfg(test)]
@@ -216,6 +217,7 @@ mod tests {
         let code = "5581c0a2b000-5581c0a2f000 r-xp 00002000 fe:01 1234     /bin/a b";
         let line = Line::parse(7, code.as_bytes()).unwrap();
         let (misc, body) = line.record();
+        // `PERF_RECORD_MISC_USER`
         assert_eq!(misc, 2);
         assert_eq!(body[8..16], 0x5581_c0a2_b000_u64.to_ne_bytes());
         assert_eq!(body[16..24], 0x4000_u64.to_ne_bytes());
@@ -226,6 +228,7 @@ mod tests {
         assert!(body.ends_with(b"/bin/a b\0"));
         let data = "5581c0a2b000-5581c0a2f000 rw-s 00002000 fe:01 1234 /bin/a";
         let (misc, body) = Line::parse(7, data.as_bytes()).unwrap().record();
+        // With `PERF_RECORD_MISC_MMAP_DATA`.
         assert_eq!(misc, 2 | 1 << 13);
         assert_eq!(body[56..64], [3, 0, 0, 0, 1, 0, 0, 0]);
         let anonymous = "7f00-7f10 r-xp 00000000 00:00 0 ";
@@ -241,6 +244,7 @@ mod tests {
         let mut line = Line::parse(7, code.as_bytes()).unwrap();
         line.mapping.build_id = Some((1..=20).collect());
         let (misc, body) = line.record();
+        // With `PERF_RECORD_MISC_MMAP_BUILD_ID`.
         assert_eq!(misc, 2 | 1 << 14);
         assert_eq!(body[32..36], [20, 0, 0, 0]);
         assert_eq!(body[36..56], (1..=20).collect::<Vec<u8>>());
@@ -258,13 +262,13 @@ mod tests {
     fn a_process_has_mapped_its_program_and_libraries() {
         use std::process::{Command, Stdio};
 
-        // `cat`, since this test may be a static program.
+        // Runs `cat`, since this test may be a static program.
         let mut cat = Command::new("cat")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // Once it answers, its libraries are mapped.
+        // Once `cat` answers, its libraries are mapped.
         std::io::Write::write_all(cat.stdin.as_mut().unwrap(), b"x").unwrap();
         std::io::Read::read_exact(cat.stdout.as_mut().unwrap(), &mut [0]).unwrap();
         let program = std::fs::read_link(format!("/proc/{}/exe", cat.id())).unwrap();

@@ -1,10 +1,10 @@
 //! Names of functions for addresses of samples: of running and ended processes, of containers'
-//! files, of JIT-compiled code, and of the kernel. Entry: [`Symbols`].
+//! files, of JIT-compiled code, and of the kernel. The entry type is [`Symbols`].
 //!
 //! [`Symbols`] does no work for an address until its name is requested. Files of containers are
-//! untrusted: only regular files below the process's own root are opened, and reads are bounded. A
-//! crate such as blazesym maps files into memory, where a container that truncates its program
-//! would kill this process by SIGBUS. So the tables are read in pieces, by `object`.
+//! untrusted: only regular files below the process's own root are opened, and reads are bounded.
+//! The tables are read in pieces, by the crate `object`. They are not mapped into memory, as
+//! blazesym does: a container that truncates its program would then kill this process by SIGBUS.
 
 mod debug_files;
 mod demangle;
@@ -44,12 +44,12 @@ use crate::{
 pub use self::{mapping_watch::FollowError, maps::Mapping};
 
 /// Maximum number of JIT maps.
-const JITS: usize = 256;
+const MAX_JITS: usize = 256;
 /// Maximum memory of all JIT maps in bytes.
-const JIT_MEMORY: usize = 128 << 20;
-/// Maximum bytes of JIT map files read in a round, which takes some 100 ms. The rest is read in the
-/// next round.
-const JIT_READ: u64 = 16 << 20;
+const MAX_JIT_MEMORY: usize = 128 << 20;
+/// Maximum bytes of JIT map files read in a round: reading them takes some 100 ms. The remaining
+/// bytes are read in the next round.
+const MAX_JIT_READ: u64 = 16 << 20;
 
 /// The owner of an address: the kernel or a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,8 +64,8 @@ pub enum AddressOwner {
 #[derive(Debug, Default)]
 struct Jit {
     map: JitMap,
-    /// The round in which it was last read.
-    read: u64,
+    /// The round in which the map was last read.
+    read_in: u64,
 }
 
 /// Names addresses.
@@ -75,22 +75,23 @@ pub struct Symbols {
     watch: Option<MappingWatch>,
     kernel: Option<KernelSymbols>,
     /// Whether kallsyms was read in this round.
-    kernel_fresh: bool,
-    /// `/proc/modules` when kallsyms was read.
+    kallsyms_was_read: bool,
+    /// Content of `/proc/modules` when kallsyms was read.
     modules: Option<Vec<u8>>,
     /// Whether `modules` was compared in this round.
     modules_compared: bool,
-    /// By process and program.
+    /// JIT maps, by process and the time at which it executed the program.
     jits: HashMap<(u32, u64), Jit>,
     /// Bytes of JIT map files that may still be read in this round.
     jit_budget: u64,
     round: u64,
+    /// Number of JIT-compiled functions dropped because of limits.
     dropped_code: u64,
 }
 
 impl Symbols {
-    /// Starts without any names. Without [`Self::follow`] only processes that run at the time of
-    /// the request have names.
+    /// Starts without any names. Without [`Self::follow`], addresses of ended processes cannot be
+    /// named.
     #[must_use]
     pub fn new(roots: &Roots) -> Self {
         Self {
@@ -98,11 +99,11 @@ impl Symbols {
             roots: roots.clone(),
             watch: None,
             kernel: None,
-            kernel_fresh: false,
+            kallsyms_was_read: false,
             modules: None,
             modules_compared: false,
             jits: HashMap::new(),
-            jit_budget: JIT_READ,
+            jit_budget: MAX_JIT_READ,
             round: 1,
             dropped_code: 0,
         }
@@ -113,7 +114,7 @@ impl Symbols {
     ///
     /// # Errors
     ///
-    /// The kernel does not allow it (`CAP_PERFMON`); naming continues without.
+    /// If the kernel does not allow it (`CAP_PERFMON`). Then only running processes have names.
     pub fn follow(&mut self, cpus: &[u32]) -> Result<(), FollowError> {
         if let Some(watch) = &mut self.watch {
             return watch.set_cpus(cpus);
@@ -130,11 +131,11 @@ impl Symbols {
         }
     }
 
-    /// Names an address. `time` is the sample's, in ns of the kernel's `CLOCK_MONOTONIC`
+    /// Names an address. `time` is the time of the sample, in ns of the kernel's `CLOCK_MONOTONIC`
     /// (`bpf_ktime_get_ns`): the process may have executed another program since, or its id may
     /// have been reused. None names the current code.
-    pub fn name(&mut self, space: AddressOwner, address: u64, time: Option<u64>) -> CodeLocation {
-        match space {
+    pub fn name(&mut self, owner: AddressOwner, address: u64, time: Option<u64>) -> CodeLocation {
+        match owner {
             AddressOwner::Kernel => self.in_kernel(address),
             AddressOwner::Process(pid) => self.in_process(pid, address, time),
         }
@@ -142,11 +143,13 @@ impl Symbols {
 
     /// A time that distinguishes the code at an address from earlier code, in ns of
     /// `CLOCK_MONOTONIC`: when the process executed the program, or mapped this file in place of
-    /// another one. 0 in the kernel, and if unknown.
-    pub fn code(&mut self, space: AddressOwner, address: u64, time: Option<u64>) -> u64 {
-        match space {
+    /// another file. 0 for the kernel, and if the time is unknown.
+    pub fn code(&mut self, owner: AddressOwner, address: u64, time: Option<u64>) -> u64 {
+        match owner {
             AddressOwner::Kernel => 0,
-            AddressOwner::Process(pid) => locked(&self.watched).mappings.code(pid, address, time),
+            AddressOwner::Process(pid) => locked(&self.watched)
+                .mappings
+                .code_start(pid, address, time),
         }
     }
 
@@ -155,16 +158,16 @@ impl Symbols {
         let known = at.filter(|at| at.name.is_some());
         // Modules and BPF programs come and go; the kernel's own code is permanent.
         let is_permanent = known.as_ref().map(|at| &*at.module == kernel::KERNEL);
-        let stale = match (&self.kernel, is_permanent) {
+        let is_stale = match (&self.kernel, is_permanent) {
             (None, _) => true,
             (Some(_), Some(true)) => false,
-            // Addresses would still be hidden.
+            // kallsyms would still hide the addresses.
             (Some(kernel), None) if kernel.hidden.is_some() => false,
             // Without records, changes of BPF programs are unknown.
             (Some(_), None) if self.watch.is_none() => true,
             (Some(_), _) => self.kernel_changed(),
         };
-        if stale && !std::mem::replace(&mut self.kernel_fresh, true) {
+        if is_stale && !std::mem::replace(&mut self.kallsyms_was_read, true) {
             locked(&self.watched).kernel_changed = false;
             self.modules = self.read_modules();
             self.kernel = Some(KernelSymbols::read(&self.roots));
@@ -187,7 +190,7 @@ impl Symbols {
         }
     }
 
-    /// Whether modules or BPF programs have changed since kallsyms was read.
+    /// Whether modules or BPF programs may have changed since kallsyms was read.
     fn kernel_changed(&mut self) -> bool {
         let mut changed = locked(&self.watched).kernel_changed;
         if !std::mem::replace(&mut self.modules_compared, true) {
@@ -215,9 +218,9 @@ impl Symbols {
         };
         let name = String::from_utf8_lossy(&mapped.name);
         if is_anonymous(&name) {
-            let image = mappings.image(pid, time);
-            // The map has only the current program's functions.
-            let is_current = mappings.image(pid, None) == image;
+            let image = mappings.image_start(pid, time);
+            // The JIT map file has only the current program's functions.
+            let is_current = mappings.image_start(pid, None) == image;
             drop(watched);
             return CodeLocation {
                 function: self.compiled((pid, image), is_current, address),
@@ -235,7 +238,8 @@ impl Symbols {
         }
     }
 
-    /// The name in a program's JIT map; `is_current`: the process still executes the program.
+    /// The name at an address in a program's JIT map. `is_current` says whether the process still
+    /// executes the program.
     fn compiled(
         &mut self,
         (pid, image): (u32, u64),
@@ -243,8 +247,8 @@ impl Symbols {
         address: u64,
     ) -> Option<Arc<str>> {
         let jit = self.jits.entry((pid, image)).or_default();
-        let fresh = std::mem::replace(&mut jit.read, self.round) != self.round;
-        if fresh
+        let first_in_round = std::mem::replace(&mut jit.read_in, self.round) != self.round;
+        if first_in_round
             && is_current
             && let Some(file) = JitMap::open(&self.roots.proc, pid)
         {
@@ -256,18 +260,20 @@ impl Symbols {
             .map
             .name(address)
             .map(|name| demangle::demangled(name).into());
-        if fresh {
-            self.bound_jits();
+        if first_in_round {
+            self.evict_jits();
         }
         name
     }
 
-    /// Evicts the least recently used maps beyond the limits.
-    fn bound_jits(&mut self) {
+    /// Evicts the least recently used JIT maps while they exceed the limits.
+    fn evict_jits(&mut self) {
         let memory =
             |jits: &HashMap<_, Jit>| jits.values().map(|jit| jit.map.memory()).sum::<usize>();
-        while self.jits.len() > JITS || self.jits.len() > 1 && memory(&self.jits) > JIT_MEMORY {
-            let oldest = self.jits.iter().min_by_key(|(_, jit)| jit.read);
+        while self.jits.len() > MAX_JITS
+            || self.jits.len() > 1 && memory(&self.jits) > MAX_JIT_MEMORY
+        {
+            let oldest = self.jits.iter().min_by_key(|(_, jit)| jit.read_in);
             let Some(oldest) = oldest.map(|(key, _)| *key) else {
                 return;
             };
@@ -275,7 +281,8 @@ impl Symbols {
         }
     }
 
-    /// Why functions of the kernel have no names, in one sentence; None if they have names.
+    /// The reason why functions of the kernel have no names, in one sentence; None if they have
+    /// names.
     pub fn kernel_hidden(&mut self) -> Option<&str> {
         if self.kernel.is_none() {
             self.modules = self.read_modules();
@@ -297,9 +304,9 @@ impl Symbols {
         mappings.end_round(until);
         files.end_round(mappings.all());
         drop(watched);
-        (self.kernel_fresh, self.modules_compared) = (false, false);
+        (self.kallsyms_was_read, self.modules_compared) = (false, false);
         self.round += 1;
-        self.jit_budget = JIT_READ;
+        self.jit_budget = MAX_JIT_READ;
     }
 
     /// Counts of what was lost, dropped or unreadable so far.
@@ -315,16 +322,16 @@ impl Symbols {
     }
 }
 
-/// Whether executable memory is JIT-compiled: it has no file with code.
+/// Whether executable memory with this name has JIT-compiled code: it has no file with code.
 fn is_anonymous(name: &str) -> bool {
-    let kernel = ["[vdso]", "[vsyscall]", "[uprobes]"].contains(&name);
-    let shared = [
+    let is_kernel_code = ["[vdso]", "[vsyscall]", "[uprobes]"].contains(&name);
+    let shared_memory = [
         "/memfd:",
         "/dev/zero",
         "/SYSV",
         "/anon_hugepage",
         "/dev/shm/",
     ];
-    (!name.starts_with('/') || name.starts_with("//")) && !kernel
-        || shared.iter().any(|begin| name.starts_with(begin))
+    (!name.starts_with('/') || name.starts_with("//")) && !is_kernel_code
+        || shared_memory.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -8,16 +8,16 @@ use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 use super::{demangle::demangled, elf::Elf, functions::Functions};
 
 /// Maximum number of cached names of one file.
-const NAMES: usize = 16_384;
+const MAX_NAMES: usize = 16_384;
 
 /// Bytes of the reference counts of a shared name.
-const ARC: usize = 16;
+const ARC_BYTES: usize = 16;
 
 /// A table of functions, with its file.
 #[derive(Debug)]
 struct FunctionTable {
     functions: Functions,
-    /// None: the module's own file.
+    /// The file that has the names; None for the module's own file.
     elf: Option<Elf>,
 }
 
@@ -25,11 +25,12 @@ struct FunctionTable {
 pub(super) struct Module {
     pub(super) elf: Elf,
     pub(super) build_id: Option<Arc<[u8]>>,
-    /// In the order in which they are searched.
+    /// Tables of functions, in the order in which they are searched.
     tables: OnceCell<Vec<FunctionTable>>,
+    /// Cached names, by virtual address; None for addresses without a name.
     names: HashMap<u64, Option<Arc<str>>>,
-    /// Memory of these names in bytes.
-    text: usize,
+    /// Memory of the cached names in bytes.
+    name_bytes: usize,
 }
 
 impl Module {
@@ -39,11 +40,11 @@ impl Module {
             elf,
             tables: OnceCell::new(),
             names: HashMap::new(),
-            text: 0,
+            name_bytes: 0,
         }
     }
 
-    /// The function at an offset in the file. `debug` finds the separate debug file.
+    /// The name of the function at an offset in the file. `debug` finds the separate debug file.
     pub(super) fn name(
         &mut self,
         offset: u64,
@@ -60,11 +61,11 @@ impl Module {
             table.functions.name(elf, address)
         });
         let name: Option<Arc<str>> = names.next().map(|name| demangled(&name).into());
-        if self.names.len() == NAMES {
+        if self.names.len() == MAX_NAMES {
             self.names.clear();
-            self.text = 0;
+            self.name_bytes = 0;
         }
-        self.text += name.as_ref().map_or(0, |name| name.len() + ARC);
+        self.name_bytes += name.as_ref().map_or(0, |name| name.len() + ARC_BYTES);
         self.names.insert(address, name.clone());
         name
     }
@@ -74,11 +75,13 @@ impl Module {
         let tables = self.tables.get().into_iter().flatten();
         let debug = |table: &FunctionTable| table.elf.as_ref().map_or(0, Elf::memory);
         let tables = tables.map(|table| table.functions.memory() + debug(table));
-        let name = size_of::<(u64, Option<Arc<str>>)>();
-        self.elf.memory() + tables.sum::<usize>() + self.names.capacity() * name + self.text
+        let entry = size_of::<(u64, Option<Arc<str>>)>();
+        self.elf.memory() + tables.sum::<usize>() + self.names.capacity() * entry + self.name_bytes
     }
 }
 
+/// The tables of functions to search: the full symbol table of the file or of its debug file, else
+/// the exported symbols.
 fn tables(elf: &Elf, debug: impl FnOnce(&Elf) -> Option<Elf>) -> Vec<FunctionTable> {
     let own = |kind| {
         Some(FunctionTable {
@@ -87,8 +90,8 @@ fn tables(elf: &Elf, debug: impl FnOnce(&Elf) -> Option<Elf>) -> Vec<FunctionTab
         })
     };
     let mut tables = Vec::new();
-    if let Some(whole) = own(SHT_SYMTAB) {
-        tables.push(whole);
+    if let Some(full) = own(SHT_SYMTAB) {
+        tables.push(full);
     } else if let Some(debug) = debug(elf) {
         let functions = Functions::read(&debug, SHT_SYMTAB);
         tables.extend(functions.map(|functions| FunctionTable {

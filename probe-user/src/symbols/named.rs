@@ -1,4 +1,4 @@
-//! Looks up functions of programs by name, and the files that a program loads them from.
+//! Looks up functions by name in programs, and in the libraries that programs load.
 
 use std::{
     ffi::OsStr,
@@ -20,10 +20,11 @@ use super::{
 };
 
 /// Maximum length of the path of a program's loader in bytes.
-const INTERPRETER: u64 = 4096;
+const MAX_INTERPRETER: u64 = 4096;
 
-/// Maximum time for a loader to list a program's libraries, and maximum size of the list in bytes.
-const LISTING: (Duration, usize) = (Duration::from_secs(5), 1 << 20);
+/// Maximum time in which a loader must list a program's libraries, and maximum size of the list in
+/// bytes.
+const LISTING_LIMITS: (Duration, usize) = (Duration::from_secs(5), 1 << 20);
 
 /// Maximum number of functions of one name in a file. A file with more is assumed to be hostile.
 const MAX_SAME_NAME: usize = 64;
@@ -31,23 +32,23 @@ const MAX_SAME_NAME: usize = 64;
 /// The requested functions that a file has.
 #[derive(Debug)]
 pub(crate) struct FoundFunctions {
-    /// Index of a requested name, and the offset of a function of this name in the file.
+    /// For each function: the index of its name in the requested names, and its offset in the file.
     pub(crate) places: Vec<(usize, u64)>,
-    /// Whether it has no full symbol table: only exported functions have names.
+    /// Whether the file has no full symbol table, so that only exported functions have names.
     pub(crate) stripped: bool,
-    /// Whether it is a 64-bit file. 32-bit files are not searched, since they pass arguments
+    /// Whether the file is a 64-bit one. 32-bit files are not searched, since they pass arguments
     /// differently.
     pub(crate) wide: bool,
-    /// Bytes of its symbols and their names.
+    /// Bytes of the file's symbols and their names.
     pub(crate) bytes: u64,
-    /// Whether it exceeds the limits of symbols or functions: then `places` is empty.
+    /// Whether the file exceeds the limits of symbols or functions. If so, `places` is empty.
     pub(crate) is_too_much: bool,
-    /// Its build id, if it has one.
+    /// The file's build id; None if it has none.
     pub(crate) build_id: Option<Vec<u8>>,
 }
 
-/// Looks for functions in a file with at most `limit` bytes of symbols; None if it is no program or
-/// library.
+/// Looks for functions in a file that has at most `limit` bytes of symbols. None if the file is no
+/// program or library.
 pub(crate) fn functions(file: &File, names: &[&str], limit: u64) -> Option<FoundFunctions> {
     let elf = Elf::read(ElfSource::File(file.try_clone().ok()?))?;
     let mut places = Vec::new();
@@ -63,10 +64,10 @@ pub(crate) fn functions(file: &File, names: &[&str], limit: u64) -> Option<Found
         let Some(functions) = Functions::read(&elf, table) else {
             continue;
         };
-        for (number, name) in names.iter().enumerate() {
-            let addresses = functions.named(&elf, name).into_iter();
+        for (index, name) in names.iter().enumerate() {
+            let addresses = functions.addresses_of(&elf, name).into_iter();
             let offsets = addresses.filter_map(|address| elf.offset(address));
-            places.extend(offsets.map(|offset| (number, offset)));
+            places.extend(offsets.map(|offset| (index, offset)));
         }
     }
     places.sort_unstable();
@@ -92,7 +93,7 @@ pub(crate) fn functions(file: &File, names: &[&str], limit: u64) -> Option<Found
 
 /// Opens a regular file in this process's own root.
 pub(crate) fn open(path: &Path) -> Option<File> {
-    opened::link(path)
+    opened::regular_file(path)
 }
 
 /// The executable mapped files of a process, with their paths as the process sees them; None for a
@@ -117,13 +118,13 @@ pub(crate) fn in_process(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
     opened::in_root(proc, pid, path)
 }
 
-/// The libraries that a program will load, as listed by its loader. Only for a program that this
-/// process is about to run: this runs the program's loader with all privileges of this process.
+/// The libraries that a program will load, as listed by its loader. Call it only for a program that
+/// this process is about to run: its loader runs with all privileges of this process.
 pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     let loader = || {
-        let elf = Elf::read(ElfSource::File(opened::link(program)?))?;
+        let elf = Elf::read(ElfSource::File(opened::regular_file(program)?))?;
         let section = elf.section(".interp")?;
-        let name = elf.content(section, INTERPRETER)?;
+        let name = elf.content(section, MAX_INTERPRETER)?;
         let end = name.iter().position(|byte| *byte == 0)?;
         Some(PathBuf::from(OsStr::from_bytes(&name[..end])))
     };
@@ -132,8 +133,8 @@ pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     };
     let mut list = Command::new(loader);
     list.arg("--list").arg(program);
-    match output(&mut list, LISTING) {
-        Ok(text) => listed(&text),
+    match output(&mut list, LISTING_LIMITS) {
+        Ok(text) => parse_list(&text),
         Err(error) => {
             tracing::warn!(
                 "the loader of {} does not list its libraries ({error}): their markers are found \
@@ -176,7 +177,7 @@ fn output(command: &mut Command, (time, limit): (Duration, usize)) -> io::Result
 
 /// The paths in a loader's list: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader
 /// itself.
-fn listed(text: &[u8]) -> Vec<PathBuf> {
+fn parse_list(text: &[u8]) -> Vec<PathBuf> {
     let lines = text.split(|byte| *byte == b'\n');
     let path = |line: &[u8]| {
         let slash = line.iter().position(|byte| *byte == b'/')?;
@@ -199,7 +200,7 @@ mod tests {
         let text = b"\tlinux-vdso.so.1 (0x00007ffc)\n\tlibmarks.so => /opt/my libs/libmarks.so \
             (0x00007f3b)\n\tlibgone.so => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f3c)\n";
         assert_eq!(
-            listed(text),
+            parse_list(text),
             ["/opt/my libs/libmarks.so", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from)
         );
     }
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         let error = output("exec sleep 600", (Duration::ZERO, 8)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // This command closes its output but does not end.
+        // This command closes its output, but keeps running.
         assert_eq!(output("exec >&-; exec sleep 600", (long, 8)).unwrap(), b"");
     }
 

@@ -2,21 +2,20 @@
 
 use std::{fs, path::Path};
 
-/// `NT_GNU_BUILD_ID`
-const KIND: usize = 3;
+const NT_GNU_BUILD_ID: usize = 3;
 
-/// The build id in notes of this machine's byte order.
+/// The build id in notes of this machine's byte order; None if they have none.
 pub(crate) fn build_id(notes: &[u8]) -> Option<Vec<u8>> {
     let mut rest = notes;
     loop {
-        let (head, after) = rest.split_first_chunk::<12>()?;
+        let (header, after) = rest.split_first_chunk::<12>()?;
         let word = |at: usize| -> Option<usize> {
-            let bytes = head.get(at..at + 4)?.try_into().ok()?;
+            let bytes = header.get(at..at + 4)?.try_into().ok()?;
             usize::try_from(u32::from_ne_bytes(bytes)).ok()
         };
-        let (name, size, kind) = (word(0)?, word(4)?, word(8)?);
-        let content = after.get(name.checked_next_multiple_of(4)?..)?;
-        if after.get(..name)? == b"GNU\0" && kind == KIND {
+        let (name_size, size, kind) = (word(0)?, word(4)?, word(8)?);
+        let content = after.get(name_size.checked_next_multiple_of(4)?..)?;
+        if after.get(..name_size)? == b"GNU\0" && kind == NT_GNU_BUILD_ID {
             return content.get(..size).map(<[u8]>::to_vec);
         }
         rest = content.get(size.checked_next_multiple_of(4)?..)?;

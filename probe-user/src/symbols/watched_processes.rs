@@ -1,4 +1,5 @@
-//! The mappings and files of processes, shared by the watching thread and the lookups of names.
+//! The mappings and files of processes. The thread that watches processes updates them, and lookups
+//! of names read them.
 
 use std::path::Path;
 
@@ -9,8 +10,8 @@ use crate::sys::records::PerfRecord;
 pub(super) struct WatchedProcesses {
     pub(super) mappings: Mappings,
     pub(super) files: ModuleFiles,
-    /// BPF programs or trampolines may have been loaded or removed since the kernel's symbols were
-    /// read.
+    /// Whether BPF programs or trampolines may have been loaded or removed since the kernel's
+    /// symbols were read.
     pub(super) kernel_changed: bool,
 }
 

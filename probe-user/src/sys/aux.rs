@@ -1,4 +1,5 @@
-//! An AUX buffer in overwrite mode: user space maps it so that it exists, and never reads it.
+//! An AUX buffer in overwrite mode: it exists only while user space maps it, but user space never
+//! reads it.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -10,40 +11,42 @@ use super::{
     ring::{RecordRing, SharedMapping},
 };
 
-/// The mapped AUX buffer of an event, and the ring of records about it, if one was asked for.
+/// The mapped AUX buffer of an event, and the ring of records about it, which may have size 0.
 pub(crate) struct AuxBuffer {
-    log: RecordRing,
+    ring: RecordRing,
     _aux: SharedMapping,
 }
 
 /// Sums of the records since the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuxTotals {
-    /// Bytes written into the buffer.
+    /// Number of bytes written into the buffer.
     pub(crate) bytes: u64,
-    /// Chunks flagged TRUNCATED; the next two count PARTIAL and COLLISION.
+    /// Number of chunks flagged `PERF_AUX_FLAG_TRUNCATED`.
     pub(crate) truncated: u64,
+    /// Number of chunks flagged `PERF_AUX_FLAG_PARTIAL`.
     pub(crate) partial: u64,
+    /// Number of chunks flagged `PERF_AUX_FLAG_COLLISION`.
     pub(crate) collided: u64,
-    /// Records that did not fit the ring, and one more if any is damaged.
+    /// Number of records that did not fit the ring, plus one if there are damaged records.
     pub(crate) lost: u64,
 }
 
 impl AuxBuffer {
-    /// Maps a buffer of `size` bytes, a power of two of pages, for a disabled event. `log` is the
-    /// size of the ring in bytes: the kernel writes one record per chunk, or none if `log` is 0.
+    /// Maps a buffer of `size` bytes, a power of two of pages, for a disabled event. `ring_size` is
+    /// the size of the ring in bytes: the kernel writes one record per chunk, or none if it is 0.
     /// The event wakes no reader.
-    pub(crate) fn new(event: BorrowedFd<'_>, size: usize, log: usize) -> io::Result<Self> {
-        let log = RecordRing::map(event, log)?;
-        let _aux = log.map_aux(event, size, ProtFlags::READ)?;
-        Ok(Self { log, _aux })
+    pub(crate) fn new(event: BorrowedFd<'_>, size: usize, ring_size: usize) -> io::Result<Self> {
+        let ring = RecordRing::map(event, ring_size)?;
+        let _aux = ring.map_aux(event, size, ProtFlags::READ)?;
+        Ok(Self { ring, _aux })
     }
 
     /// Sums the records since the last call. The event must have a `sample_type` of 0.
     pub(crate) fn take_totals(&mut self) -> AuxTotals {
         let mut bytes = Vec::new();
-        if self.log.size() > 0 {
-            self.log.take(&mut bytes);
+        if self.ring.size() > 0 {
+            self.ring.take(&mut bytes);
         }
         AuxTotals::from_records(&bytes)
     }
@@ -57,11 +60,11 @@ impl AuxTotals {
         for (record, _) in parsed.by_ref() {
             match record {
                 PerfRecord::Aux { size, flags, .. } => {
-                    let set = |flag: u32| u64::from(flags & u64::from(flag) != 0);
+                    let is_set = |flag: u32| u64::from(flags & u64::from(flag) != 0);
                     sum.bytes += size;
-                    sum.truncated += set(bindings::PERF_AUX_FLAG_TRUNCATED);
-                    sum.partial += set(bindings::PERF_AUX_FLAG_PARTIAL);
-                    sum.collided += set(bindings::PERF_AUX_FLAG_COLLISION);
+                    sum.truncated += is_set(bindings::PERF_AUX_FLAG_TRUNCATED);
+                    sum.partial += is_set(bindings::PERF_AUX_FLAG_PARTIAL);
+                    sum.collided += is_set(bindings::PERF_AUX_FLAG_COLLISION);
                 }
                 PerfRecord::Lost(count) => sum.lost += count,
                 _ => {}
@@ -85,8 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_summed_up() {
-        let log = [
+    fn records_about_chunks_are_summed() {
+        // Offset, size and flags: 2 (OVERWRITE), 1 (TRUNCATED), 4 (PARTIAL), 8 (COLLISION).
+        let records = [
             record(bindings::PERF_RECORD_AUX, &[0, 4096, 2]),
             record(bindings::PERF_RECORD_ITRACE_START, &[7]),
             record(bindings::PERF_RECORD_AUX, &[4096, 64, 2 | 1 | 4]),
@@ -100,12 +104,12 @@ mod tests {
             collided: 1,
             lost: 3,
         };
-        assert_eq!(AuxTotals::from_records(&log.concat()), expected);
+        assert_eq!(AuxTotals::from_records(&records.concat()), expected);
         // A record that is cut off counts as one loss.
         let damaged = AuxTotals {
             lost: 1,
             ..AuxTotals::default()
         };
-        assert_eq!(AuxTotals::from_records(&log.concat()[..30]), damaged);
+        assert_eq!(AuxTotals::from_records(&records.concat()[..30]), damaged);
     }
 }

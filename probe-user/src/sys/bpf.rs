@@ -37,26 +37,27 @@ unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
     }
 }
 
-/// Attempts per call: eight seconds if each waits for its lock.
+/// Maximum number of attempts per call: eight seconds if each waits a quarter of a second for a
+/// lock.
 const TRIES: u32 = 32;
 
-/// Retried calls.
+/// Number of retried calls.
 static RETRIES: AtomicU64 = AtomicU64::new(0);
 
-/// Map calls of this process that were retried because the map was busy.
+/// Number of map calls of this process that were retried because the map was busy.
 pub(crate) fn retries() -> u64 {
     RETRIES.load(Ordering::Relaxed)
 }
 
 /// Retries a map call while the map is busy.
 pub(crate) fn retry_busy<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let busy = |error: &io::Error| {
+    let is_busy = |error: &io::Error| {
         let errno = error.raw_os_error();
         matches!(errno, Some(libc::EBUSY | libc::ETIMEDOUT | libc::EDEADLK))
     };
     for _ in 1..TRIES {
         match call() {
-            Err(error) if busy(&error) => {
+            Err(error) if is_busy(&error) => {
                 RETRIES.fetch_add(1, Ordering::Relaxed);
                 thread::yield_now();
             }
@@ -64,7 +65,7 @@ pub(crate) fn retry_busy<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Resu
         }
     }
     call().map_err(|error| {
-        if !busy(&error) {
+        if !is_busy(&error) {
             return error;
         }
         let text = format!(
@@ -77,8 +78,7 @@ pub(crate) fn retry_busy<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Resu
 }
 
 fn zeroed() -> bpf_attr {
-    // SAFETY: bpf_attr is a union of plain integers; all zeros is what the kernel wants of unused
-    // bytes.
+    // SAFETY: bpf_attr is a union of plain integers; the kernel requires unused bytes to be zero.
     unsafe { std::mem::zeroed() }
 }
 
@@ -86,10 +86,10 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// Runs of a program that the kernel skipped because it was already running on that CPU (kernel
-/// 5.12).
+/// Number of runs of a program that the kernel skipped because the program was already running on
+/// that CPU (kernel 5.12).
 pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> io::Result<u64> {
-    // SAFETY: plain integers; zeros ask for nothing.
+    // SAFETY: the structure is plain integers; zeros request nothing.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
     let mut attr = zeroed();
     // SAFETY: writing plain integers to the union's fields.
@@ -130,7 +130,7 @@ pub(crate) fn link_event(
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// The attributes of a call about one element.
+/// The attributes of a call about one element of a map.
 fn element(map: BorrowedFd<'_>, key: u64, value: u64) -> bpf_attr {
     let mut attr = zeroed();
     // SAFETY: writing plain integers to the union's fields.
@@ -141,7 +141,7 @@ fn element(map: BorrowedFd<'_>, key: u64, value: u64) -> bpf_attr {
     attr
 }
 
-/// A value for the kernel to write over.
+/// A value of zeros, which the kernel overwrites.
 fn blank<T: Pod>() -> T {
     // SAFETY: plain old data, for which all zeros is a valid value.
     unsafe { std::mem::zeroed() }
@@ -155,7 +155,7 @@ pub(crate) fn put<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io
     retry_busy(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }).map(drop)
 }
 
-/// Adds a row to a hash map unless it has one with that key.
+/// Adds a row to a hash map unless the map has a row with that key.
 pub(crate) fn add<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io::Result<()> {
     let (key, value) = (std::ptr::from_ref(key), std::ptr::from_ref(value));
     let mut attr = element(map, key as u64, value as u64);
@@ -201,8 +201,8 @@ fn fetch<K: Pod, V: Pod>(
 
 /// Every row of a hash map, in a few calls (kernel 5.6).
 ///
-/// Rows inserted meanwhile may be missing; all rows from before the call are returned. `row`
-/// converts key and value while the CPU has them in its cache.
+/// All rows from before the call are returned; rows that are inserted meanwhile may be missing.
+/// `row` converts key and value while the CPU has them in its cache.
 pub(crate) fn lookup_all<K: Pod, V: Pod, R>(
     map: BorrowedFd<'_>,
     row: impl Fn(&K, &V) -> R,
@@ -212,7 +212,7 @@ pub(crate) fn lookup_all<K: Pod, V: Pod, R>(
     batches(raw(map), row, call)
 }
 
-/// [`lookup_all`] with any `call` that behaves as the kernel.
+/// [`lookup_all`] with a `call` that behaves as the kernel's `BPF_MAP_LOOKUP_BATCH`.
 fn batches<K: Pod, V: Pod, R>(
     map: u32,
     row: impl Fn(&K, &V) -> R,
@@ -223,7 +223,7 @@ fn batches<K: Pod, V: Pod, R>(
     let mut keys = vec![blank::<K>(); chunk];
     let mut values = vec![blank::<V>(); chunk];
     let mut position = 0_u32;
-    let mut first = true;
+    let mut is_first = true;
     loop {
         let mut next = 0_u32;
         let mut attr = zeroed();
@@ -232,7 +232,7 @@ fn batches<K: Pod, V: Pod, R>(
             // SAFETY: writing plain integers to the union's fields.
             let batch = unsafe { &mut attr.batch };
             batch.map_fd = map;
-            batch.in_batch = if first {
+            batch.in_batch = if is_first {
                 0
             } else {
                 std::ptr::from_ref(&position) as u64
@@ -250,10 +250,10 @@ fn batches<K: Pod, V: Pod, R>(
         let done = match result {
             Ok(_) => false,
             Err(error) => match error.raw_os_error() {
-                // The end of the map; the last rows came with it.
+                // The end of the map: this call returned the last rows.
                 Some(libc::ENOENT) => true,
-                // One bucket holds more rows than the buffer: nothing was read; retry with a larger
-                // one.
+                // A bucket has more rows than the buffer, so nothing was read. Retries with a
+                // larger buffer.
                 Some(libc::ENOSPC) => {
                     chunk *= 2;
                     keys.resize(chunk, blank());
@@ -270,7 +270,7 @@ fn batches<K: Pod, V: Pod, R>(
             return Ok(rows);
         }
         position = next;
-        first = false;
+        is_first = false;
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
             );
             assert!(text.contains("start pmuscope again"), "{text}");
         }
-        // Anything else is no reason to retry.
+        // A call with another error is not retried.
         let mut calls = 0;
         let error = retry_busy(|| -> io::Result<()> {
             calls += 1;
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(calls, 1);
     }
 
-    /// A hash map as the kernel reads it in batches: whole buckets, as many as fit.
+    /// A hash map that is read in batches as by the kernel: whole buckets, as many as fit.
     struct Buckets<'a> {
         buckets: &'a [Vec<u64>],
         /// For each call: after how many buckets a lock is refused, and with which errno; None:
@@ -341,7 +341,7 @@ mod tests {
             // hold `count` elements, and `in_batch` is null or the position.
             unsafe {
                 let batch = &mut attr.batch;
-                let (room, mut total) = (batch.count, 0);
+                let (capacity, mut total) = (batch.count, 0);
                 batch.count = 0;
                 let from = (batch.in_batch as *const u32).as_ref();
                 let mut at = from.map_or(0, |from| *from as usize);
@@ -355,7 +355,7 @@ mod tests {
                         }
                         *after -= 1;
                     }
-                    if total as usize + bucket.len() > room as usize {
+                    if total as usize + bucket.len() > capacity as usize {
                         break match total {
                             0 => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
                             _ => Ok(0),

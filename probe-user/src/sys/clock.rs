@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// `CLOCK_MONOTONIC` of this time namespace, for differences: the programs' clock is
-/// `session::KernelClock`.
+/// `CLOCK_MONOTONIC` of this time namespace. Use it only for differences: the clock of the BPF
+/// programs is `session::KernelClock`.
 pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::try_from(time).expect("the monotonic clock starts at 0")
@@ -34,8 +34,8 @@ pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The virtual count of Arm's generic timer, which SPE's records carry (`pct_enable` off). None on
-/// other architectures, which have no SPE.
+/// The virtual count of Arm's generic timer, which SPE records carry if `pct_enable` is off. None
+/// on other architectures, which have no SPE.
 #[cfg(target_arch = "aarch64")]
 #[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
 pub(crate) fn timer() -> Option<u64> {
@@ -51,7 +51,8 @@ pub(crate) fn timer() -> Option<u64> {
     None
 }
 
-/// Ticks per second of Arm's generic timer, as the firmware states them.
+/// Ticks per second of Arm's generic timer, as the firmware states them. None on other
+/// architectures.
 #[cfg(target_arch = "aarch64")]
 #[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
 pub(crate) fn timer_frequency() -> Option<u64> {
@@ -66,18 +67,19 @@ pub(crate) fn timer_frequency() -> Option<u64> {
     None
 }
 
-/// How long the time stamp counter is measured.
+/// Time for which the time stamp counter is measured.
 #[cfg(target_arch = "x86_64")]
-const MEASURED: Duration = Duration::from_millis(20);
+const MEASURING_TIME: Duration = Duration::from_millis(20);
 
-/// Hz of the time stamp counter of x86, measured by the monotonic clock.
+/// Frequency of x86's time stamp counter in Hz, measured by the monotonic clock. None on other
+/// architectures.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn tsc_frequency() -> Option<f64> {
     // SAFETY: the instruction reads a counter, which Linux lets user space read.
     let tsc = || unsafe { std::arch::x86_64::_rdtsc() };
     let read = || at_one_moment(|| nanos(now()), tsc);
     let (began, first) = read();
-    std::thread::sleep(MEASURED);
+    std::thread::sleep(MEASURING_TIME);
     let (ended, last) = read();
     let (time, ticks) = (ended.checked_sub(began)?, last.checked_sub(first)?);
     #[expect(clippy::cast_precision_loss, reason = "some 20 ms")]
@@ -90,10 +92,12 @@ pub(crate) fn tsc_frequency() -> Option<f64> {
     None
 }
 
-/// Number of times that two clocks are read together. An interrupt may separate the readings.
+/// Number of times that two clocks are read together: several, since an interrupt may separate two
+/// readings.
 const READINGS: usize = 8;
 
-/// Two clocks at one moment: `(nanos, other)` of the readings that lie closest together.
+/// Reads two clocks at one moment: returns `(nanos, other)` of the readings that lie closest
+/// together.
 pub(crate) fn at_one_moment(nanos: impl Fn() -> u64, other: impl Fn() -> u64) -> (u64, u64) {
     let read = || {
         let before = nanos();
@@ -114,24 +118,24 @@ mod tests {
 
     use super::*;
 
-    /// Each reading of either clock takes a given time.
+    /// Each reading of `nanos` takes 10 ns, and each reading of `other` 1000 ns if interrupted.
     #[test]
     fn the_closest_of_several_readings_is_used() {
-        let (time, read) = (Cell::new(0), Cell::new(0));
+        let (time, reads) = (Cell::new(0), Cell::new(0));
         let nanos = || {
             time.set(time.get() + 10);
             time.get()
         };
         let other = || {
-            // Only the third reading has no interrupt.
-            read.set(read.get() + 1);
-            let pause = if read.get() == 3 { 0 } else { 1000 };
+            // Only the third reading is not interrupted.
+            reads.set(reads.get() + 1);
+            let pause = if reads.get() == 3 { 0 } else { 1000 };
             time.set(time.get() + pause);
             time.get() + 7_000_000
         };
         let (nanos, other) = at_one_moment(nanos, other);
-        assert_eq!(read.get(), READINGS);
-        // The readings of `nanos` are 10 ns apart, and their middle stands for the other clock's.
+        assert_eq!(reads.get(), READINGS);
+        // The result has the middle of two readings of `nanos`, which are 10 ns apart.
         assert_eq!(other - nanos, 7_000_000 - 5);
     }
 

@@ -6,13 +6,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::roots::Roots;
 
-/// Descriptors of any session's maps, programs and links, with a margin.
+/// Number of descriptors of any session's maps, programs and links, with a margin.
 pub const OTHER_DESCRIPTORS: u64 = 256;
 
-/// Descriptors that are open only briefly: files of procfs and sysfs, the pipe of a message.
+/// Number of descriptors that are open only briefly: files of procfs and sysfs, the pipe of a
+/// message.
 const TRANSIENT_DESCRIPTORS: u64 = 32;
 
-/// The fewest descriptors with which a session is tried.
+/// Minimum number of descriptors with which a run is tried.
 const LEAST_DESCRIPTORS: u64 = 24;
 
 /// Descriptors that a run needs, by purpose.
@@ -20,7 +21,7 @@ const LEAST_DESCRIPTORS: u64 = 24;
 pub struct Needed(Vec<(&'static str, u64)>);
 
 impl Needed {
-    /// Adds `count` descriptors for `what` (plural).
+    /// Adds `count` descriptors for `what`, a noun in the plural.
     #[must_use]
     pub fn with(mut self, what: &'static str, count: usize) -> Self {
         if count > 0 {
@@ -29,7 +30,7 @@ impl Needed {
         self
     }
 
-    /// Their sum.
+    /// The number of all these descriptors.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
@@ -46,7 +47,7 @@ impl fmt::Display for Needed {
     }
 }
 
-/// The hard limit is below what a run needs.
+/// The hard limit is lower than the number of descriptors that a run needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this needs {} open files ({needed}; {open} others), and the hard limit of this process is \
@@ -62,6 +63,7 @@ pub struct TooFewDescriptors {
 }
 
 impl TooFewDescriptors {
+    /// Number of descriptors that would be open.
     fn all(&self) -> u64 {
         self.needed.total() + self.open
     }
@@ -98,18 +100,18 @@ pub fn exhausted(errno: Option<i32>) -> Option<String> {
     }
 }
 
-/// The hard limit; None if there is none.
+/// The hard limit; None if it is infinite.
 #[must_use]
 pub fn hard_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
 
-/// Raises the soft limit to 24 descriptors, if it is lower: below that timers and signals cannot be
+/// Raises the soft limit to 24 descriptors if it is lower: with fewer, timers and signals cannot be
 /// set up. A command that is started later has the raised limit.
 ///
 /// # Errors
 ///
-/// The hard limit is below that.
+/// If the hard limit is below 24.
 pub fn allow_least() -> Result<(), TooFewDescriptors> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if let Some(limit) = maximum.filter(|limit| *limit < LEAST_DESCRIPTORS) {
@@ -130,7 +132,7 @@ pub fn allow_least() -> Result<(), TooFewDescriptors> {
 ///
 /// # Errors
 ///
-/// The hard limit is below that sum.
+/// If the hard limit is below that sum.
 pub fn allow(needed: &Needed) -> Result<(), TooFewDescriptors> {
     let open = open_now() + TRANSIENT_DESCRIPTORS;
     let all = open + needed.total();
@@ -155,8 +157,8 @@ pub fn allow_most() {
 }
 
 fn raise(current: Option<u64>, maximum: Option<u64>) {
-    // Raising the soft limit up to the hard one needs no privilege; a failure would show at the
-    // next open.
+    // Raising the soft limit up to the hard limit needs no privilege. If it failed, the next open
+    // would report it.
     let _granted = setrlimit(Resource::Nofile, Rlimit { current, maximum });
 }
 

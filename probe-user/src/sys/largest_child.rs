@@ -1,8 +1,8 @@
 //! The largest resident set among the children that this process has waited for (`getrusage(2)`).
 
-/// Largest resident set of these children and of the descendants that they waited for, in bytes.
-/// None if there are none, or if none was larger than this process: a child begins as a copy of its
-/// parent, and the kernel counts that size as the child's.
+/// Largest resident set, in bytes, of these children and of the descendants that they waited for.
+/// None if there are no children, or if all were smaller than this process: a child begins as a
+/// copy of its parent, and the kernel counts that size as the child's.
 pub(crate) fn largest_child() -> Option<u64> {
     let [own, children] = [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].map(largest);
     children.filter(|bytes| own.is_some_and(|own| *bytes > own))

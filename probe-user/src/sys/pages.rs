@@ -14,6 +14,7 @@ pub(crate) const HUGE: usize = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
+    /// Start and size of the whole mapping, which includes bytes before `start`.
     mapped: (NonNull<c_void>, usize),
 }
 
@@ -21,7 +22,7 @@ pub(crate) struct Pages {
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// Maps `size` bytes, and asks for huge pages: a kernel without them gives small ones.
+    /// Maps `size` bytes, and requests huge pages; a kernel without them gives small pages.
     pub(crate) fn new(size: usize) -> io::Result<Self> {
         let all = size.checked_add(HUGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let read_write = ProtFlags::READ | ProtFlags::WRITE;
@@ -46,13 +47,13 @@ impl Pages {
         })
     }
 
-    /// Its first byte.
+    /// Address of the first byte.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Bytes in huge pages, and all resident bytes: from `/proc/self/smaps`, which is read whole.
-    /// None if the file does not have them.
+    /// Number of bytes in huge pages, and number of all resident bytes. Reads the whole file
+    /// `/proc/self/smaps`; None if it does not have them.
     pub(crate) fn huge(&self) -> Option<(u64, u64)> {
         let smaps = fs::read_to_string(Roots::default().proc.join("self/smaps")).ok()?;
         huge_at(&smaps, self.start.as_ptr() as u64)
@@ -70,9 +71,9 @@ fn huge_at(smaps: &str, address: u64) -> Option<(u64, u64)> {
         .lines()
         .skip_while(|line| !range(line).is_some_and(|range| range.contains(&address)));
     lines.next()?;
-    let own: Vec<&str> = lines.take_while(|line| range(line).is_none()).collect();
+    let fields: Vec<&str> = lines.take_while(|line| range(line).is_none()).collect();
     let bytes = |name: &str| {
-        let mut values = own.iter().filter_map(|line| line.strip_prefix(name));
+        let mut values = fields.iter().filter_map(|line| line.strip_prefix(name));
         let value = values.next()?.trim().strip_suffix(" kB")?;
         Some(value.trim().parse::<u64>().ok()? * 1024)
     };

@@ -40,24 +40,24 @@ pub(crate) const ATTR_SIZE: u32 = size_of::<bindings::perf_event_attr>() as u32;
 /// The tasks that an event counts.
 #[derive(Clone, Copy)]
 pub(crate) enum TaskScope<'a> {
-    /// All tasks of a CPU.
+    /// All tasks that run on a CPU.
     All,
     /// The calling thread.
     CurrentThread,
     /// A thread.
     Thread(u32),
-    /// The tasks of a cgroup on a CPU; by its directory.
+    /// The tasks of a cgroup on a CPU; the descriptor is that of the cgroup's directory.
     Cgroup(BorrowedFd<'a>),
 }
 
-/// A reading of a counter, or the growth between two.
+/// A reading of a counter, or the growth between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CounterReading {
     /// The count, not scaled.
     pub(crate) count: u64,
     /// Nanoseconds for which the event was enabled.
     pub(crate) enabled: u64,
-    /// Nanoseconds for which it was on the PMU.
+    /// Nanoseconds for which the event was on the PMU.
     pub(crate) running: u64,
 }
 
@@ -121,8 +121,8 @@ pub(crate) fn open_in_cgroup(
     )
 }
 
-/// Opens a counter of a process that has yet to exec, and of its descendants, on all CPUs. It
-/// counts from the exec on.
+/// Opens a counter of a process before its exec, and of its descendants, on all CPUs. It counts
+/// from the exec on.
 pub(crate) fn open_command(event: &Attr, pid: u32) -> io::Result<OwnedFd> {
     let mut attr = attr(event);
     attr.set_disabled(1);
@@ -142,8 +142,8 @@ pub(crate) fn open_leader(event: &Attr, exclude: Exclude, cpu: u32) -> io::Resul
 }
 
 /// Opens a counter of this thread's user mode on one CPU, in the group of `leader` if given. The
-/// group is pinned: from [`enable`] on it counts at once, or never if others hold the counters.
-/// [`read_group`] reads it.
+/// group is pinned: from [`enable`] on it counts at once, or never if other events hold the
+/// counters. [`read_group`] reads it.
 pub(crate) fn open_own(
     event: &Attr,
     cpu: u32,
@@ -234,16 +234,16 @@ fn setting(name: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// Starts a group by its leader.
-pub(crate) fn enable(leader: BorrowedFd<'_>) -> io::Result<()> {
+/// Starts an event, or a group by its leader.
+pub(crate) fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is a perf event's; the argument is plain.
-    done(unsafe { raw::ioctls::ENABLE(leader.as_raw_fd(), 0) })
+    done(unsafe { raw::ioctls::ENABLE(event.as_raw_fd(), 0) })
 }
 
-/// Stops a group by its leader. Its counts stay, and buffered samples are delivered.
-pub(crate) fn disable(leader: BorrowedFd<'_>) -> io::Result<()> {
+/// Stops an event, or a group by its leader. Counts stay, and buffered samples are delivered.
+pub(crate) fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is a perf event's; the argument is plain.
-    done(unsafe { raw::ioctls::DISABLE(leader.as_raw_fd(), 0) })
+    done(unsafe { raw::ioctls::DISABLE(event.as_raw_fd(), 0) })
 }
 
 /// The kernel's id of an event, which its records carry.
@@ -268,7 +268,7 @@ pub(crate) fn set_output(event: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> io::Re
     done(unsafe { raw::ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) })
 }
 
-/// The result of a system call that returns no value.
+/// Converts the result of a system call that returns no value.
 fn done(result: i32) -> io::Result<()> {
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -300,8 +300,8 @@ pub(crate) fn read(event: BorrowedFd<'_>) -> io::Result<CounterReading> {
     })
 }
 
-/// Reads the counters of a group of [`open_leader`] at one moment, in the order of opening. Once
-/// its CPU is offline, only the leader is left in the group.
+/// Reads the `counters` counters of a group at one moment, in the order of opening. The group was
+/// opened by [`open_leader`]. Once its CPU is offline, only the leader is left in the group.
 pub(crate) fn read_group(
     leader: BorrowedFd<'_>,
     counters: usize,
@@ -320,8 +320,8 @@ pub(crate) fn read_group(
     Ok(counts.iter().map(reading).collect())
 }
 
-/// Records of an event that did not fit its ring; None if the kernel does not count them (before
-/// 6.0) or the event's CPU is gone. The event must be opened with [`FORMAT_LOST`].
+/// Number of records of an event that did not fit its ring; None if the kernel does not count them
+/// (before 6.0) or the event's CPU is gone. The event must be opened with [`FORMAT_LOST`].
 pub(crate) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     let mut words = [0; 2];
     let read = read_words(event, &mut words).ok()?;
@@ -331,8 +331,8 @@ pub(crate) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     Some(lost)
 }
 
-/// Count of an event so far; None if its CPU is gone. The event must not be read as a group; the
-/// rest of its `read_format` does not matter.
+/// Count of an event so far; None if its CPU is gone. The event's `read_format` must not have
+/// `PERF_FORMAT_GROUP`; its other bits do not matter.
 pub(crate) fn counted(event: BorrowedFd<'_>) -> Option<u64> {
     let mut words = [0; 4];
     let read = read_words(event, &mut words).ok()?;
@@ -342,7 +342,8 @@ pub(crate) fn counted(event: BorrowedFd<'_>) -> Option<u64> {
 /// `PERF_FORMAT_LOST` of `read_format` (kernel 6.0).
 pub(crate) const FORMAT_LOST: u64 = bindings::PERF_FORMAT_LOST as u64;
 
-/// Reads words and returns their number: 0 for an event in error state (its CPU or PMU is gone).
+/// Reads words and returns their number. It is 0 for an event in error state, whose CPU or PMU is
+/// gone.
 fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
     let mut bytes = vec![0; size_of_val(words)];
     let read = rustix::io::read(event, &mut bytes)?;
@@ -353,7 +354,7 @@ fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
     Ok(chunks.len())
 }
 
-/// Attributes of a counter for [`read`].
+/// Attributes of a counter that [`read`] can read.
 fn attr(event: &Attr) -> bindings::perf_event_attr {
     let mut attr = bindings::perf_event_attr {
         read_format: u64::from(

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use bytes::{Buf as _, BufMut as _, TryGetError};
 use perf_event_open_sys::bindings;
 
-/// Header of a record: type, misc, size.
+/// Size of a record's header in bytes: type, misc, size.
 pub(super) const HEADER: usize = 8;
 
 /// A thread that was created or exited.
@@ -42,7 +42,7 @@ pub(crate) struct Map<'a> {
     pub(crate) offset: u64,
     /// Build id of the file, if the kernel could read it.
     pub(crate) build_id: Option<&'a [u8]>,
-    /// Set if there is no build id.
+    /// The file's inode; None if there is a build id.
     pub(crate) inode: Option<Inode>,
     pub(crate) executable: bool,
     pub(crate) name: &'a [u8],
@@ -57,7 +57,7 @@ pub(crate) enum PerfRecord<'a> {
         size: u64,
         flags: u64,
     },
-    /// Number of records lost before this one: the ring was full.
+    /// Number of records lost before this one because the ring was full.
     Lost(u64),
     /// A thread has a new name.
     Comm {
@@ -72,20 +72,20 @@ pub(crate) enum PerfRecord<'a> {
     Map(Map<'a>),
     /// Kernel code changed: a BPF program or trampoline was loaded or removed.
     KernelCode,
-    /// Anything else: starts, throttling.
+    /// A record of any other type, such as throttling.
     Other,
 }
 
-/// A record type of one kind of ring.
+/// The records of one kind of ring.
 pub(crate) trait ParseRecord<'a>: Sized {
-    /// Parses the body behind the header; None if it is shorter than its type.
+    /// Parses the body after the header; None if the body is too short for its type.
     fn read(kind: u32, misc: u16, body: &'a [u8]) -> Option<Self>;
 }
 
 /// Iterates over the records in bytes taken from a ring, up to the first bytes that are no record.
 pub(crate) struct RecordIter<'a, R> {
     rest: &'a [u8],
-    /// Bytes that could not be read as records.
+    /// Number of bytes that could not be read as records.
     pub(crate) damaged: usize,
     records: PhantomData<R>,
 }
@@ -122,7 +122,7 @@ impl<'a, R: ParseRecord<'a>> Iterator for RecordIter<'a, R> {
     }
 }
 
-/// Parses the first record; returns it and its size, or None if it is shorter than its type.
+/// Parses the first record. Returns it and its size, or None if it is too short for its type.
 fn parse_first<'a, R: ParseRecord<'a>>(bytes: &'a [u8]) -> Option<(R, usize)> {
     let mut header = bytes;
     let kind = header.try_get_u32_ne().ok()?;
@@ -178,9 +178,9 @@ fn text(body: &[u8]) -> &[u8] {
     &body[..end.unwrap_or(body.len())]
 }
 
-/// Bytes of the field that holds a build id, or device and inode.
+/// Size of the field that has a build id, or device and inode, in bytes.
 const FILE: usize = 24;
-/// Bytes of the longest build id.
+/// Size of the longest build id, in bytes.
 const BUILD_ID: usize = 20;
 /// `PROT_EXEC`.
 const EXECUTE: u32 = 4;
@@ -198,7 +198,7 @@ fn map(misc: u16, mut body: &[u8]) -> Result<Map<'_>, TryGetError> {
         return Err(too_short(FILE, body.len()));
     };
     let has_id = u32::from(misc) & bindings::PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
-    // One byte of size, three unused, then the id.
+    // The field has one byte with the size, three unused bytes, then the id.
     let id = file.get(4..4 + usize::from(file[0]).min(BUILD_ID));
     let mut numbers = file;
     let inode = Inode {
@@ -231,7 +231,7 @@ fn task(mut body: &[u8]) -> Result<Task, TryGetError> {
     })
 }
 
-/// Appends a record, its body padded to eight bytes. A record of 64 KiB or more is left out.
+/// Appends a record; pads its body to a multiple of eight bytes. Skips a record of 64 KiB or more.
 pub(crate) fn put(records: &mut Vec<u8>, (kind, misc): (u32, u16), body: &[u8], trailer: &[u8]) {
     let padded = body.len().next_multiple_of(8);
     let Ok(size) = u16::try_from(HEADER + padded + trailer.len()) else {

@@ -22,7 +22,7 @@ pub(crate) struct SharedMapping {
 unsafe impl Send for SharedMapping {}
 
 impl SharedMapping {
-    /// Maps a perf event, or an array map of the programs.
+    /// Maps memory of a perf event, or an array map of the BPF programs.
     pub(crate) fn new(
         fd: BorrowedFd<'_>,
         size: usize,
@@ -40,7 +40,7 @@ impl SharedMapping {
         Ok(Self { start, size })
     }
 
-    /// The 64-bit word at index `at`, which others may write.
+    /// The 64-bit word at index `at`, which the kernel may write meanwhile.
     pub(crate) fn word(&self, at: usize) -> u64 {
         assert!(at < self.size / 8, "a word of the mapping");
         let words = self.start.cast::<u64>();
@@ -49,16 +49,16 @@ impl SharedMapping {
         unsafe { AtomicU64::from_ptr(words.as_ptr().add(at)) }.load(Ordering::Acquire)
     }
 
-    /// Appends `size` bytes from `position` of the ring behind the first `skip` bytes; positions
-    /// wrap.
+    /// Copies from the ring that begins after the first `skip` bytes of the mapping: appends `size`
+    /// bytes from `position` on to `into`. Positions wrap.
     ///
     /// # Safety
     ///
-    /// Nobody writes those bytes meanwhile.
+    /// Nobody may write these bytes meanwhile.
     pub(crate) unsafe fn copy(&self, skip: usize, position: u64, size: u64, into: &mut Vec<u8>) {
         let capacity = (self.size - skip) as u64;
         let size = size.min(capacity);
-        // Both are at most the capacity, which is a usize.
+        // Both numbers are at most the capacity, which is a usize.
         #[expect(clippy::cast_possible_truncation, reason = "see above")]
         let (at, size) = ((position % capacity) as usize, size as usize);
         let first = size.min(self.size - skip - at);
@@ -83,8 +83,9 @@ impl Drop for SharedMapping {
 /// records.
 pub(crate) struct RecordRing {
     mapping: SharedMapping,
+    /// Size of the control page in bytes.
     page: usize,
-    /// Position up to which records were read.
+    /// Position after the last record that was read.
     tail: u64,
 }
 
@@ -93,7 +94,7 @@ type ControlField = fn(*mut perf_event_mmap_page) -> *mut u64;
 
 impl RecordRing {
     /// Maps the control page and the ring. `size` is the ring's size in bytes: a power of two of
-    /// pages, or 0 for none.
+    /// pages, or 0 for no ring.
     pub(crate) fn map(event: BorrowedFd<'_>, size: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let read_write = ProtFlags::READ | ProtFlags::WRITE;
@@ -104,8 +105,8 @@ impl RecordRing {
         })
     }
 
-    /// Maps the AUX buffer of the same event behind the ring. Without `PROT_WRITE` the kernel
-    /// overwrites it and waits for no reader.
+    /// Maps the AUX buffer of the same event after the ring. Without `PROT_WRITE` the kernel
+    /// overwrites unread bytes.
     pub(crate) fn map_aux(
         &self,
         event: BorrowedFd<'_>,
@@ -135,18 +136,19 @@ impl RecordRing {
         unsafe { AtomicU64::from_ptr(field(self.control())) }.store(value, Ordering::Release);
     }
 
-    /// Position behind the last record that the kernel has written.
+    /// Position after the last record that the kernel has written.
     pub(crate) fn head(&self) -> u64 {
         // SAFETY: only the address of a field is taken.
         self.load(|page| unsafe { &raw mut (*page).data_head })
     }
 
-    /// Position behind the last record that was taken.
+    /// Position after the last record that was taken.
     pub(crate) const fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Moves all records from the ring to `records`; returns the bytes that were free in the ring.
+    /// Moves all records from the ring to `records`. Returns the number of bytes that were free in
+    /// the ring.
     pub(crate) fn take(&mut self, records: &mut Vec<u8>) -> u64 {
         self.take_to(self.head(), records)
     }
@@ -169,7 +171,7 @@ impl RecordRing {
     }
 }
 
-/// Rings in plain memory, and the kernel's side of them.
+/// Rings in plain memory, and functions that write into them in place of the kernel.
 #[cfg(test)]
 pub(crate) mod fake {
     use std::mem::ManuallyDrop;
@@ -214,7 +216,7 @@ pub(crate) mod fake {
 
     impl RecordRing {
         pub(crate) fn push(&self, record: &[u8]) -> bool {
-            // SAFETY: addresses of fields.
+            // SAFETY: only the address of a field is taken.
             let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).data_head };
             let mut at = self.load(head);
             let written = self.mapping.put(self.page, &mut at, self.tail, record);
@@ -222,7 +224,7 @@ pub(crate) mod fake {
             written
         }
 
-        /// The kernel's side alone, valid while the ring exists.
+        /// A writer in place of the kernel. Use it only while the ring exists.
         pub(crate) fn writer(&self) -> RingWriter {
             let SharedMapping { start, size } = self.mapping;
             RingWriter(ManuallyDrop::new(Self {
@@ -241,9 +243,9 @@ pub(crate) mod fake {
 
     impl RingWriter {
         pub(crate) fn push(&self, record: &[u8]) -> bool {
-            // SAFETY: addresses of fields.
+            // SAFETY: only the address of a field is taken.
             let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).data_head };
-            // SAFETY: likewise.
+            // SAFETY: only the address of a field is taken.
             let tail = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).data_tail };
             let RecordRing { mapping, page, .. } = &*self.0;
             let mut at = self.0.load(head);

@@ -1,4 +1,4 @@
-//! Roots of the kernel's file systems: the only fixed paths of sysfs, procfs and /boot.
+//! Roots of the kernel's file systems. Only this module has fixed paths of sysfs, procfs and /boot.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ const SYS: &str = "/sys";
 const PROC: &str = "/proc";
 const BOOT: &str = "/boot";
 
-/// Root directories of a machine's description. Tests use those of a recorded machine.
+/// Root directories of the files that describe a machine. Tests use those of a recorded machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// sysfs

@@ -35,15 +35,17 @@ pub(crate) fn use_monotonic_clock(attr: &mut perf_event_attr) {
 pub(crate) struct AccessSample {
     /// Address of the instruction.
     pub(crate) pc: u64,
-    /// 0: idle, or not in our pid namespace; `u32::MAX`: the task had ended.
+    /// Process id; 0 for an idle CPU or a process outside of this pid namespace, `u32::MAX` if the
+    /// task has ended.
     pub(crate) pid: u32,
+    /// Thread id, with the same special values as `pid`.
     pub(crate) tid: u32,
     /// ns of `CLOCK_MONOTONIC`.
     pub(crate) time: u64,
-    /// Virtual address of the data; 0: unknown.
+    /// Virtual address of the data; 0 if unknown.
     pub(crate) address: u64,
     pub(crate) cpu: u32,
-    /// Latency in cycles; 0: unknown.
+    /// Latency in cycles; 0 if unknown.
     pub(crate) weight: u64,
     /// `perf_mem_data_src`
     pub(crate) data_source: u64,
@@ -55,11 +57,11 @@ pub(crate) struct AccessSample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessRecord {
     Sample(AccessSample),
-    /// Number of records lost: the ring was full.
+    /// Number of records lost because the ring was full.
     Lost(u64),
     /// Number of samples that the core dropped.
     Dropped(u64),
-    /// The kernel stopped the event until its next tick: too many samples.
+    /// The kernel stopped the event until its next tick, because of too many samples.
     Throttled,
     Other,
 }
@@ -86,7 +88,7 @@ fn parse(kind: u32, mut body: &[u8]) -> Result<AccessRecord, TryGetError> {
     })
 }
 
-/// Fields are in the order of the kernel's `perf_output_sample`.
+/// Parses a sample. Its fields are in the order of the kernel's `perf_output_sample`.
 fn sample(mut body: &[u8]) -> Result<AccessSample, TryGetError> {
     let _identifier = body.try_get_u64_ne()?;
     let pc = body.try_get_u64_ne()?;

@@ -2,12 +2,12 @@
 
 use std::{mem::MaybeUninit, ptr};
 
-/// Previous signal mask of this thread, restored on drop.
+/// Restores this thread's previous signal mask on drop.
 struct Blocked(libc::sigset_t);
 
-/// Runs `work` with all signals of this thread blocked. The verifier gives up on a program if a
-/// signal is pending (`EAGAIN`), and signals that keep coming can make every attempt fail. Signals
-/// of the process go to another thread, or stay pending.
+/// Runs `work` while this thread blocks all signals. The BPF verifier gives up on a program if a
+/// signal is pending (`EAGAIN`), so signals that keep coming can make every attempt fail. Signals
+/// to the process go to another thread, or stay pending.
 pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();

@@ -18,8 +18,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 pub(crate) struct Child {
     pid: Pid,
     pidfd: OwnedFd,
-    /// None once released.
+    /// Releases the child by a byte; None once it is released.
     release_pipe: Option<io::PipeWriter>,
+    /// Gives the errno of a failed exec, or end of file after a successful one.
     exec_error: io::PipeReader,
 }
 
@@ -37,14 +38,21 @@ impl Child {
             .collect::<Result<_, _>>()?;
         let mut argv: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
         argv.push(std::ptr::null());
-        let (wait, release_pipe) = io::pipe()?;
-        let (exec_error, report) = io::pipe()?;
+        let (wait_pipe, release_pipe) = io::pipe()?;
+        let (exec_error, report_pipe) = io::pipe()?;
 
         let close_in_child = [release_pipe.as_raw_fd(), exec_error.as_raw_fd()];
         // SAFETY: the child calls only async-signal-safe functions until it execs or exits.
         let Some((pid, pidfd)) = (unsafe { clone_into(cgroup) })? else {
             // SAFETY: in the child; argv is a null-terminated array of C strings made before.
-            unsafe { become_command(&argv, wait.as_raw_fd(), report.as_raw_fd(), close_in_child) }
+            unsafe {
+                become_command(
+                    &argv,
+                    wait_pipe.as_raw_fd(),
+                    report_pipe.as_raw_fd(),
+                    close_in_child,
+                )
+            }
         };
         Ok(Self {
             pid,
@@ -59,7 +67,7 @@ impl Child {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Starts the command; an error says why it could not be executed.
+    /// Starts the command. An error says why it could not be executed.
     pub(crate) fn release(mut self) -> io::Result<RunningChild> {
         let running = RunningChild {
             pidfd: self.pidfd.try_clone()?,
@@ -67,7 +75,8 @@ impl Child {
         if let Some(mut release_pipe) = self.release_pipe.take() {
             release_pipe.write_all(b"g")?;
         }
-        // The descriptor closes at exec; until then the child may send an errno.
+        // A successful exec closes the child's end of the pipe; if it fails, the child sends an
+        // errno.
         let mut errno = [0; 4];
         match self.exec_error.read_exact(&mut errno) {
             Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(running),
@@ -84,7 +93,7 @@ impl Drop for Child {
     /// A child that still waits sees end of file on its pipe, and exits.
     fn drop(&mut self) {
         if self.release_pipe.take().is_some() {
-            // Drop has no one to report an error to.
+            // Drop cannot report an error.
             let _ended = wait(self.pidfd.as_fd());
         }
     }
@@ -121,7 +130,7 @@ fn wait(pidfd: BorrowedFd<'_>) -> io::Result<ExitStatus> {
     }
 }
 
-/// The pidfd is readable once the command has ended.
+/// Borrows the pidfd, which is readable once the command has ended.
 impl AsFd for RunningChild {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
@@ -134,8 +143,9 @@ impl AsRawFd for RunningChild {
     }
 }
 
-/// Test load: a child in `cgroup` sleeps `sleeps` times on each CPU, for `pause`. Each sleep is a
-/// switch out of the cgroup and one into it, which a hook that counts such switches must see.
+/// Test load: a child in `cgroup` sleeps `sleeps` times on each CPU, for `pause` each time. Each
+/// sleep is a switch out of the cgroup and a switch into it; a hook that counts such switches must
+/// see both.
 pub(crate) fn sleep_on_cpus(
     cgroup: BorrowedFd<'_>,
     cpus: &[u32],
@@ -173,7 +183,7 @@ pub(crate) fn sleep_on_cpus(
     }
 }
 
-/// linux/sched.h; libc's constant of this name does not hold 34 bits.
+/// `CLONE_INTO_CGROUP` of linux/sched.h, which has 34 bits; libc's constant of this name has fewer.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// clone3(2) into a cgroup; None in the child.
@@ -228,7 +238,8 @@ unsafe fn become_command(
 ) -> ! {
     // SAFETY: only async-signal-safe functions, on descriptors and memory of this process.
     unsafe {
-        // Left open, these would hide the end of each process from the other.
+        // These are the parent's ends of the pipes. If the child kept them open, it would not
+        // notice the parent's end.
         for fd in close {
             libc::close(fd);
         }

@@ -18,8 +18,9 @@ use rustix::{
     process::geteuid,
 };
 
-/// Bits of `st_mode`: group or others may write; only owners may remove their entries.
+/// Bits of `st_mode`: the group or others may write.
 const OTHERS_WRITE: u32 = 0o022;
+/// Bit of `st_mode`: in this directory only the owner of an entry may remove it.
 const STICKY: u32 = 0o1000;
 
 /// A directory in which only root and the user of this process can change their entries. Others may
@@ -55,7 +56,7 @@ impl TrustedDirectory {
     ///
     /// # Errors
     ///
-    /// It is a link or no directory, or others can change our entries in it or replace it.
+    /// If it is a link or no directory, or others can replace it or change our entries in it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         check_ancestors(path)?;
         Self::check(path, openat(CWD, path, DIRECTORY, Mode::empty()))
@@ -77,12 +78,12 @@ impl TrustedDirectory {
         &self.path
     }
 
-    /// Its descriptor, for locks and comparisons.
+    /// The directory's descriptor, for locks and comparisons.
     pub(crate) fn descriptor(&self) -> &File {
         &self.directory
     }
 
-    /// Names of its entries, sorted.
+    /// Names of the directory's entries, sorted.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.directory)? {
@@ -95,7 +96,7 @@ impl TrustedDirectory {
         Ok(names)
     }
 
-    /// Creates a directory in it, if missing.
+    /// Creates a directory in this one, if missing.
     pub(crate) fn make_directory(&self, name: &str) -> io::Result<()> {
         match mkdirat(&self.directory, name, Mode::RWXU) {
             Err(error) if error != Errno::EXIST => Err(error.into()),
@@ -103,13 +104,13 @@ impl TrustedDirectory {
         }
     }
 
-    /// Opens a directory in it.
+    /// Opens a directory in this one.
     pub(crate) fn directory(&self, name: &str) -> io::Result<Self> {
         let opened = openat(&self.directory, name, DIRECTORY, Mode::empty());
         Self::check(&self.path.join(name), opened)
     }
 
-    /// Removes a file. A link is removed itself, and its target stays.
+    /// Removes a file. If it is a link, its target stays.
     pub(crate) fn remove_file(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(&self.directory, name, AtFlags::empty())?)
     }
@@ -127,19 +128,19 @@ impl TrustedDirectory {
     /// Opens a regular file for reading and writing; a missing one is created with access for its
     /// owner alone.
     pub(crate) fn file(&self, name: &str) -> io::Result<File> {
-        self.regular(name, OFlags::RDWR | OFlags::CREATE)
+        self.open_regular(name, OFlags::RDWR | OFlags::CREATE)
     }
 
     /// Opens a regular file for reading; None if there is no such file.
     pub(crate) fn existing(&self, name: &str) -> io::Result<Option<File>> {
-        match self.regular(name, OFlags::RDONLY) {
+        match self.open_regular(name, OFlags::RDONLY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             opened => opened.map(Some),
         }
     }
 
-    fn regular(&self, name: &str, flags: OFlags) -> io::Result<File> {
-        // NONBLOCK: opening a pipe in its place must not block.
+    fn open_regular(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        // NONBLOCK: if the file is a pipe, opening it must not block.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = match openat(&self.directory, name, flags, mode) {
@@ -160,24 +161,24 @@ impl TrustedDirectory {
 ///
 /// # Errors
 ///
-/// It is a link that others may have made, or a regular file of another user. `ENXIO` for a pipe
+/// If it is a link that others may have made, or a regular file of another user. `ENXIO` for a pipe
 /// without a reader.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let is_trusted = |metadata: &Metadata| {
         metadata.mode() & OTHERS_WRITE == 0 && check_owner(path, metadata).is_ok()
     };
-    let in_trusted =
+    let parent_is_trusted =
         parent(path).is_none_or(|parent| fs::metadata(parent).is_ok_and(|it| is_trusted(&it)));
-    let link = if in_trusted {
+    let follow = if parent_is_trusted {
         OFlags::empty()
     } else {
         OFlags::NOFOLLOW
     };
     // NONBLOCK: otherwise opening a pipe waits for a reader.
     let append = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
-    let flags = append | OFlags::NONBLOCK | link;
+    let flags = append | OFlags::NONBLOCK | follow;
     let file = match openat(CWD, path, flags, Mode::RUSR | Mode::WUSR) {
-        Err(Errno::LOOP) if !in_trusted => return Err(Untrusted::Link.into()),
+        Err(Errno::LOOP) if !parent_is_trusted => return Err(Untrusted::Link.into()),
         opened => File::from(opened?),
     };
     let metadata = file.metadata()?;
@@ -187,6 +188,7 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// The directory that has the last component of a path; None for `/` and `.`.
 fn parent(path: &Path) -> Option<&Path> {
     let parent = path.parent()?;
     Some(match parent == Path::new("") {

@@ -1,4 +1,4 @@
-//! CPU hotplug: the kernel's uevents, by netlink.
+//! Reports CPU hotplug, from the kernel's uevents (netlink).
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink, recv, socket_with,
 };
 
-/// The kernel's own messages, not udev's (group 2).
+/// Multicast group of the kernel's own messages; udev's are in group 2.
 const KERNEL_GROUP: u32 = 1;
 
 /// A CPU went online or offline.
@@ -41,12 +41,12 @@ impl CpuUevents {
         }
     }
 
-    /// Readable when a message has arrived; None without a socket.
+    /// Descriptor that is readable when a message has arrived; None without a socket.
     pub(crate) fn raw_fd(&self) -> Option<RawFd> {
         self.socket.as_ref().map(OwnedFd::as_raw_fd)
     }
 
-    /// Changes since the last call.
+    /// Takes the changes since the last call.
     pub(crate) fn changed(&self) -> Vec<CpuChange> {
         let mut changed = Vec::new();
         let mut message = [0_u8; 4096];

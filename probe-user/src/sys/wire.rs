@@ -19,7 +19,7 @@ const TRAILER: usize = 32;
 /// The records of a ring, with their trailers.
 pub(crate) type StampedRecords<'a> = PerfRecords<'a, TRAILER>;
 
-/// Attributes that all these events share: the trailer of their records.
+/// Attributes that all these events share. They determine the trailer of the records.
 pub(crate) fn base_attr() -> perf_event_attr {
     let mut attr = perf_event_attr {
         sample_type: SAMPLE_TYPE,
@@ -32,7 +32,7 @@ pub(crate) fn base_attr() -> perf_event_attr {
 }
 
 /// Attributes of the dummy event that tracks processes: names, forks, exits, and mappings of code
-/// only.
+/// but not of data.
 pub(crate) fn tracking_attr() -> perf_event_attr {
     let mut attr = base_attr();
     attr.type_ = bindings::PERF_TYPE_SOFTWARE;
@@ -46,7 +46,7 @@ pub(crate) fn tracking_attr() -> perf_event_attr {
     attr
 }
 
-/// Task, time and CPU, from the trailer.
+/// Task, time and CPU of a record, from its trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) pid: u32,

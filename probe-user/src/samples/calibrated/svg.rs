@@ -12,14 +12,14 @@ impl Calibrated {
     }
 }
 
-/// Points with error bars, joined by a line.
+/// Draws one plot: points with error bars, joined by a line.
 fn panel(plot: &SweepPlot) -> Plane {
-    let placed = || (0_u32..).map(f64::from).zip(&plot.means);
-    let labels = placed().map(|(at, (name, _))| (at, name.clone()));
-    let points = placed().map(|(at, (_, it))| (at, it.mean));
-    let bars = placed()
+    let numbered = || (0_u32..).map(f64::from).zip(&plot.means);
+    let labels = numbered().map(|(at, (name, _))| (at, name.clone()));
+    let points = numbered().map(|(at, (_, it))| (at, it.mean));
+    let bars = numbered()
         .map(|(at, (_, Mean { mean, deviation }))| (at, mean - deviation, mean + deviation));
-    let last = placed().map(|(at, _)| at).fold(1.0, f64::max);
+    let last = numbered().map(|(at, _)| at).fold(1.0, f64::max);
     let series = PlotSeries {
         bars: bars.collect(),
         ..PlotSeries::new(String::new(), Look::Means, vec![points.collect()])
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_has_settings_that_differ_in_one_option_in_order() {
+    fn the_settings_of_a_sweep_differ_in_one_option_and_are_in_its_order() {
         let calibrated = calibrated();
         let sweeps = calibrated.sweeps();
         let titles: Vec<_> = sweeps.iter().map(|it| it.over.title()).collect();
@@ -89,13 +89,14 @@ mod tests {
     fn the_picture_has_a_point_for_each_mean_inside_its_frame() {
         let calibrated = calibrated();
         let text = calibrated.svg();
+        // Sweeps of 3 periods and 2 sizes, each with a plot of accuracy and one of overhead.
         assert_eq!(text.matches("<circle").count(), 10);
         assert_eq!(text.matches("<polyline").count(), 4);
         assert!(text.starts_with("<svg ") && text.trim_end().ends_with("</svg>"));
         for circle in text.split("<circle ").skip(1) {
             let value = |name: &str| -> f64 {
-                let rest = circle.split_once(name).unwrap().1;
-                rest.split('"').nth(1).unwrap().parse().unwrap()
+                let after = circle.split_once(name).unwrap().1;
+                after.split('"').nth(1).unwrap().parse().unwrap()
             };
             assert!((0.0..=840.0).contains(&value("cx")));
             assert!((0.0..=480.0).contains(&value("cy")));

@@ -1,4 +1,4 @@
-//! Chunks as Parquet's own reader reads them.
+//! Parquet's own reader must read the chunks as they were written.
 
 use std::{fs::File, sync::Arc};
 
@@ -26,7 +26,7 @@ fn read_back(values: &[Option<i64>]) -> Option<Vec<Option<i64>>> {
         false => dictionary_encoded::<Int64Type>(&present)?,
     };
     let mut presence = Presence::default();
-    // Batch by batch, as samples come.
+    // Adds batches, as a recording does.
     for batch in values.chunks(100) {
         let count = batch.iter().flatten().count();
         presence.add(batch.len(), count, batch.iter().map(Option::is_some));
@@ -63,47 +63,47 @@ fn read(file: File) -> Vec<Option<i64>> {
         .collect()
 }
 
-/// Runs of `different` distinct values, some of them absent.
-fn column(different: u64) -> impl Strategy<Value = Vec<Option<i64>>> {
-    let value = (0..different).prop_map(|n| (n * 0x1234_5678_9abc).cast_signed());
+/// Runs of equal values, some of them null, with at most `distinct` different values.
+fn column(distinct: u64) -> impl Strategy<Value = Vec<Option<i64>>> {
+    let value = (0..distinct).prop_map(|n| (n * 0x1234_5678_9abc).cast_signed());
     let run = (value, 1..20_usize, prop::bool::weighted(0.8))
-        .prop_map(|(value, many, is_present)| vec![is_present.then_some(value); many]);
+        .prop_map(|(value, count, is_present)| vec![is_present.then_some(value); count]);
     prop::collection::vec(run, 1..400).prop_map(|runs| runs.concat())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Number of distinct values: one, two, and around the edges of a byte.
+    /// Numbers of distinct values around 2, and around 256, where an index no longer fits a byte.
     #[test]
     fn values_are_read_as_written(
         values in prop_oneof![column(1), column(2), column(3), column(256), column(257)]
     ) {
-        if let Some(found) = read_back(&values) {
-            prop_assert_eq!(found, values);
+        if let Some(read) = read_back(&values) {
+            prop_assert_eq!(read, values);
         }
     }
 }
 
-/// All widths, with packed groups and an incomplete last group.
+/// Indices of all widths, in packed groups, with an incomplete last group.
 #[test]
 fn every_width_is_read_back() {
-    for different in [
+    for distinct in [
         1_u32, 2, 3, 4, 5, 8, 9, 255, 256, 257, 511, 512, 513, 2047, 2048,
     ] {
         let mut state = 1_u32;
-        let scattered = (0..different * 5 + 3).map(|at| {
+        let scattered = (0..distinct * 5 + 3).map(|at| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Each value once at least.
-            let value = if at < different {
+            // Each value occurs at least once.
+            let value = if at < distinct {
                 at
             } else {
-                (state >> 8) % different
+                (state >> 8) % distinct
             };
             Some(i64::from(value) - 7)
         });
         let values: Vec<Option<i64>> = scattered.collect();
-        assert_eq!(read_back(&values), Some(values), "{different}");
+        assert_eq!(read_back(&values), Some(values), "{distinct}");
     }
     assert_eq!(read_back(&[None; 9]), Some(vec![None; 9]));
 }

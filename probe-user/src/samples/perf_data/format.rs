@@ -12,7 +12,7 @@ pub mod feature {
     pub const VERSION: u32 = 5;
     /// Architecture, as in `uname -m`.
     pub const ARCH: u32 = 6;
-    /// Numbers of CPUs.
+    /// Number of CPUs: possible and online.
     pub const NRCPUS: u32 = 7;
     /// `MIDR_EL1` in hex.
     pub const CPUID: u32 = 9;
@@ -26,7 +26,7 @@ pub mod feature {
     pub const CPU_TOPOLOGY: u32 = 13;
     /// NUMA nodes with their CPUs.
     pub const NUMA_TOPOLOGY: u32 = 14;
-    /// Numbers of PMUs.
+    /// Names and type numbers of PMUs.
     pub const PMU_MAPPINGS: u32 = 16;
     /// Index of AUXTRACE records.
     pub const AUXTRACE: u32 = 18;
@@ -37,28 +37,28 @@ pub mod feature {
 /// Size of `struct perf_event_attr` of Linux 5.13 to 6.2, which every later perf can read.
 pub const ATTR: usize = 128;
 
-/// `sample_type` bits that perf's decoder sets for an SPE record, in addition to those of every
-/// trailer: IP, ADDR, PERIOD, WEIGHT, `DATA_SRC` and `PHYS_ADDR`. perf prints only fields in the
-/// event's attributes.
+/// `sample_type` bits of the fields that perf's decoder fills from an SPE record, in addition to
+/// those of every trailer: IP, ADDR, PERIOD, WEIGHT, `DATA_SRC` and `PHYS_ADDR`. perf prints only
+/// fields that the event's attributes have.
 pub const SPE_SAMPLE: u64 = 1 | 1 << 3 | 1 << 8 | 1 << 14 | 1 << 15 | 1 << 19;
 
 /// An event of the file.
 #[derive(Clone, Debug)]
 pub struct FileEvent {
-    /// Its `perf_event_attr`, cut to [`ATTR`] bytes, which its size field states.
+    /// Its `perf_event_attr`, cut to [`ATTR`] bytes; the size field says so.
     pub attr: [u8; ATTR],
-    /// Its ids in records.
+    /// Its ids, which its records carry.
     pub ids: Vec<u64>,
 }
 
 /// `time_zero`, `time_mult` and `time_shift` of the control page.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeConversion {
-    /// ns.
+    /// `time_zero` in ns.
     pub zero: u64,
-    /// Factor.
+    /// `time_mult`, the factor.
     pub mult: u32,
-    /// Bits.
+    /// `time_shift`: bits by which the product is shifted right.
     pub shift: u16,
 }
 
@@ -67,7 +67,7 @@ pub struct TimeConversion {
 pub struct FileHead {
     /// The PMU type of the SPE.
     pub pmu_type: u32,
-    /// Whether buffers belong to CPUs, not to threads.
+    /// Whether buffers belong to CPUs; else they belong to threads.
     pub per_cpu: bool,
     /// Conversion of ticks to ns.
     pub time: Option<TimeConversion>,

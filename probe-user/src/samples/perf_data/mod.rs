@@ -1,9 +1,9 @@
 //! Writes perf.data files (tools/perf/Documentation/perf.data-file-format.txt) that perf can read.
 //!
-//! The file is whole after each round, even if its writer is killed. For this, the sections that
-//! perf expects after the records are hidden among them, and the header is written last. Hidden
-//! bytes are in AUXTRACE records that are not in the index of AUX areas, so that perf skips them.
-//! Only `perf report -D`, which uses no index, shows them, as bad packets.
+//! The file can be read up to its last round, even if its writer is killed. For this, the sections
+//! that perf expects after the records are hidden among the records, and the header is written
+//! last. Hidden bytes are the payload of AUXTRACE records that are not in the index of AUX areas,
+//! so that perf skips them. Only `perf report -D`, which uses no index, shows them, as bad packets.
 
 mod format;
 
@@ -19,13 +19,15 @@ const AUXTRACE_INFO: u32 = 70;
 const AUXTRACE: u32 = 71;
 const TIME_CONV: u32 = 79;
 
-/// `enum auxtrace_type`.
+/// `PERF_AUXTRACE_ARM_SPE` of `enum auxtrace_type`.
 const ARM_SPE: u32 = 4;
 
+/// Size of the file's header.
 const HEADER: u64 = 104;
 /// Size of an encoded [`FileRange`]: offset and size.
 const SECTION: u64 = 16;
-/// Index, thread and CPU of the AUX area that hides bytes; the recording's areas follow it.
+/// Number, thread and CPU of the AUX area that hides bytes; the recording's areas have the numbers
+/// after it.
 const HIDDEN: [u32; 3] = [0, u32::MAX, u32::MAX];
 /// Size of an AUXTRACE record without its payload.
 const AUXTRACE_SIZE: u64 = 48;
@@ -50,14 +52,14 @@ pub struct PerfData<W> {
     /// Ids of each event.
     ids: Vec<Vec<u64>>,
     ids_changed: bool,
-    /// Offset and size of each AUXTRACE record. Without this index perf decodes while it reads, and
-    /// gives up an AUX area for good after a round or two without data.
+    /// Offset and size of each AUXTRACE record that is not hidden. Without this index perf decodes
+    /// while it reads, and drops an AUX area for good after a round or two without data.
     index: Vec<u64>,
     /// Offset of the index in the file, and its capacity in entries.
     index_range: Option<FileRange>,
-    /// Words of `index` that are written.
+    /// Number of words of `index` that are written.
     indexed: usize,
-    /// Whether anything but round marks was added since the file was last whole.
+    /// Whether anything but marks of rounds was added since [`Self::make_whole`] was last called.
     dirty: bool,
 }
 
@@ -112,14 +114,14 @@ impl<W: Write + Seek> PerfData<W> {
         file.features.sort_unstable();
         file.data = at;
         if let Some(TimeConversion { zero, mult, shift }) = time {
-            // Followed by time_cycles and time_mask, unused without cap_user_time_short, and
-            // cap_user_time_zero.
+            // The last three words are time_cycles and time_mask, which are unused without
+            // cap_user_time_short, and cap_user_time_zero.
             let body = words(&[shift.into(), mult.into(), zero, 0, u64::MAX, 1]);
-            file.record(TIME_CONV, &body)?;
+            file.add_record(TIME_CONV, &body)?;
         }
         let mut body = words32(&[ARM_SPE, 0]);
         body.extend(words(&[pmu_type.into(), per_cpu.into()]));
-        file.record(AUXTRACE_INFO, &body)?;
+        file.add_record(AUXTRACE_INFO, &body)?;
         Ok(file)
     }
 
@@ -134,7 +136,7 @@ impl<W: Write + Seek> PerfData<W> {
         self.out.write_all(records)
     }
 
-    /// Adds bytes of AUX area number `area`, after its first `offset` bytes.
+    /// Adds bytes of AUX area number `area`; `offset` is the number of its bytes before them.
     ///
     /// # Errors
     ///
@@ -151,18 +153,18 @@ impl<W: Write + Seek> PerfData<W> {
         self.index.extend([self.data + self.size, AUXTRACE_SIZE]);
         let size = (bytes.len() + padding) as u64;
         let (tid, cpu) = (tid.unwrap_or(u32::MAX), cpu.unwrap_or(u32::MAX));
-        self.auxtrace(size, offset, [HIDDEN[0] + 1 + area, tid, cpu])?;
+        self.add_auxtrace(size, offset, [HIDDEN[0] + 1 + area, tid, cpu])?;
         self.records(bytes)?;
         self.records(&[0; 8][..padding])
     }
 
     /// Adds an AUXTRACE record, to be followed by its `size` payload bytes.
-    fn auxtrace(&mut self, size: u64, offset: u64, owner: [u32; 3]) -> io::Result<()> {
-        // Size, offset, reference, then index, tid, cpu, reserved.
+    fn add_auxtrace(&mut self, size: u64, offset: u64, owner: [u32; 3]) -> io::Result<()> {
+        // The fields are size, offset and reference, then index, tid, cpu and reserved.
         let mut body = words(&[size, offset, 0]);
         body.extend(words32(&owner));
         body.extend(words32(&[0]));
-        self.record(AUXTRACE, &body)
+        self.add_record(AUXTRACE, &body)
     }
 
     /// Sets the ids of all events so far, in the order of the events.
@@ -180,19 +182,19 @@ impl<W: Write + Seek> PerfData<W> {
         self.dirty = true;
     }
 
-    /// Marks the end of a round: perf may sort all records before the previous mark. The file can
-    /// be read up to here.
+    /// Marks the end of a round, after which perf may sort all records before the previous mark.
+    /// From then on the file can be read up to this mark.
     ///
     /// # Errors
     ///
     /// If it cannot be written.
     pub fn round(&mut self) -> io::Result<()> {
         let dirty = self.dirty;
-        self.record(FINISHED_ROUND, &[])?;
+        self.add_record(FINISHED_ROUND, &[])?;
         if dirty { self.make_whole() } else { Ok(()) }
     }
 
-    fn record(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
+    fn add_record(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
         let size = u16::try_from(8 + body.len()).map_err(io::Error::other)?;
         let mut record = words32(&[kind]);
         record.extend([0, 0]);
@@ -204,19 +206,19 @@ impl<W: Write + Seek> PerfData<W> {
     /// Hides bytes among the records. Returns their range.
     fn hide(&mut self, bytes: &[u8]) -> io::Result<FileRange> {
         let padded = bytes.len().next_multiple_of(8);
-        self.auxtrace(padded as u64, 0, HIDDEN)?;
+        self.add_auxtrace(padded as u64, 0, HIDDEN)?;
         let range = (self.data + self.size, bytes.len() as u64);
         self.records(bytes)?;
         self.records(&[0; 8][..padded - bytes.len()])?;
         Ok(range)
     }
 
-    /// Makes the file readable up to here.
+    /// Makes the file readable up to its current end.
     fn make_whole(&mut self) -> io::Result<()> {
         if self.index.is_empty() {
-            // Without an index perf would decode hidden bytes as samples. There are no samples yet,
-            // so nothing is hidden.
-            return self.header(self.size, &[]);
+            // Without an index perf would decode hidden bytes as samples. So nothing is hidden
+            // until there are samples.
+            return self.write_header(self.size, &[]);
         }
         let index_range = self.reserve_index()?;
         if let Some((bit, content)) = self.changed.take() {
@@ -236,8 +238,8 @@ impl<W: Write + Seek> PerfData<W> {
         features.sort_unstable();
         let ranges = features.iter().flat_map(|(_, range)| [range.0, range.1]);
         let table = words(&ranges.collect::<Vec<_>>());
-        // perf expects the table at the end of the data section, which from now on ends here,
-        // before the hidden bytes.
+        // perf expects the table at the end of the data section. So the header says that the data
+        // section ends where the table begins.
         let (table_at, _) = self.hide(&table)?;
         self.write_index(index_range)?;
         if let Some((at, _)) = ids {
@@ -245,10 +247,11 @@ impl<W: Write + Seek> PerfData<W> {
             self.ids_changed = false;
         }
         let bits: Vec<u32> = features.iter().map(|(bit, _)| *bit).collect();
-        self.header(table_at - self.data, &bits)
+        self.write_header(table_at - self.data, &bits)
     }
 
-    /// A hidden range large enough for the whole index: doubles the capacity when it is full.
+    /// Returns a hidden range large enough for the whole index. If the old range is full, reserves
+    /// a new one for twice as many entries as there are.
     fn reserve_index(&mut self) -> io::Result<FileRange> {
         let count = self.index.len() as u64 / 2;
         if let Some(index_range) = self
@@ -259,9 +262,9 @@ impl<W: Write + Seek> PerfData<W> {
         }
         let capacity = (2 * count).max(FIRST_INDEX);
         let bytes = 8 + SECTION * capacity;
-        self.auxtrace(bytes, 0, HIDDEN)?;
+        self.add_auxtrace(bytes, 0, HIDDEN)?;
         let index_range = (self.data + self.size, capacity);
-        // A hole, which takes no disk space.
+        // Leaves a hole, which takes no disk space.
         self.size += bytes;
         self.out.seek(SeekFrom::Start(self.data + self.size))?;
         (self.index_range, self.indexed) = (Some(index_range), 0);
@@ -275,7 +278,7 @@ impl<W: Write + Seek> PerfData<W> {
         self.write_at(at, &words(&[self.index.len() as u64 / 2]))
     }
 
-    /// Points the events' attributes to their ids at offset `at`.
+    /// Makes the events' attributes refer to the ids, which begin at offset `at`.
     fn point_to_ids(&mut self, mut at: u64) -> io::Result<()> {
         let mut attr = HEADER;
         for size in self
@@ -292,7 +295,7 @@ impl<W: Write + Seek> PerfData<W> {
         Ok(())
     }
 
-    fn header(&mut self, size: u64, features: &[u32]) -> io::Result<()> {
+    fn write_header(&mut self, size: u64, features: &[u32]) -> io::Result<()> {
         let entry = ATTR as u64 + SECTION;
         let mut header = b"PERFILE2".to_vec();
         header.extend(words(&[HEADER, entry]));
@@ -328,8 +331,8 @@ impl<W: Write + Seek> PerfData<W> {
             .into_iter()
             .chain([(feature::AUXTRACE, index)])
             .collect();
-        let known = |bit| changed.iter().any(|(new, _)| *new == bit);
-        self.features.retain(|(bit, _)| !known(*bit));
+        let is_changed = |bit| changed.iter().any(|(new, _)| *new == bit);
+        self.features.retain(|(bit, _)| !is_changed(*bit));
         let count = (self.features.len() + changed.len()) as u64;
         let mut at = self.data + size + SECTION * count;
         for (bit, content) in &changed {
@@ -345,7 +348,7 @@ impl<W: Write + Seek> PerfData<W> {
         }
         self.records(&words(&self.ids.concat()))?;
         self.point_to_ids(at)?;
-        self.header(size, &bits)?;
+        self.write_header(size, &bits)?;
         self.out.flush()?;
         Ok(self.out)
     }

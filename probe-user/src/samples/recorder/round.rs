@@ -14,7 +14,7 @@ use super::{
 use crate::sys::perf;
 
 impl Recorder {
-    /// Drains all buffers.
+    /// Drains all buffers into `sink`; `last` says whether this is the last round.
     pub(super) fn drain(&mut self, sink: &dyn Sink, last: bool) -> Result<(), RecordError> {
         if let Some(clock) = &mut self.clock {
             clock.anchor();
@@ -38,7 +38,7 @@ impl Recorder {
             }
         }
         if let Some(observer) = &mut self.observer {
-            self.counts.regions = Some(observer.take()?);
+            self.counts.regions = Some(observer.read_markers()?);
         }
         let shared = SharedInputs {
             clock: self.clock,
@@ -55,7 +55,7 @@ impl Recorder {
             tasks: &self.tasks,
             region_index: self.observer.as_ref().map(Observer::region_index),
             sink,
-            last,
+            is_last_round: last,
         };
         let decoded = decode(&mut self.cpu_buffers, &mut self.drains, &shared);
         for drain in &mut self.drains {
@@ -85,15 +85,16 @@ impl Recorder {
         Ok(())
     }
 
-    /// Restarts events that the kernel stopped. Some kernels (Debian's 6.12.95, 6.1 on CPU 0)
-    /// report a running event as stopped. Enabling it has no effect there, so it is disabled first.
+    /// Restarts SPE events that the kernel may have stopped. Some kernels (Debian's 6.12.95; 6.1 on
+    /// CPU 0) stop an event whose AUX buffer was full, but leave it enabled: enabling it again has
+    /// no effect there, so it is disabled first.
     pub(super) fn restart(&mut self) -> Result<(), RecordError> {
         for cpu_buffer in &mut self.cpu_buffers {
             let stopped = std::mem::take(&mut cpu_buffer.stopped);
-            // Events with a ring continue by themselves after it was full.
-            if stopped && !cpu_buffer.buffer.ring.is_of_events() {
+            // Events that write samples into a ring continue by themselves after it was full.
+            if stopped && !cpu_buffer.buffer.ring.has_sample_ring() {
                 self.counts.restarts += 1;
-                for event in &cpu_buffer.buffer.spe {
+                for event in &cpu_buffer.buffer.sampling_events {
                     perf::disable(event.as_fd()).map_err(RecordError::Enable)?;
                     perf::enable(event.as_fd()).map_err(RecordError::Enable)?;
                 }

@@ -1,5 +1,5 @@
-//! Lists the ended tags or phases of a recording. Also tracks the ended and active ones that no
-//! part of the recording's file has yet.
+//! Lists the ended tags or phases of a recording. Also tracks which ended and active items are in
+//! no part of the recording's file yet.
 
 use std::mem;
 
@@ -8,12 +8,13 @@ use super::{Phase, Tag, WithTask};
 /// Maximum number of ended tags, and of ended phases, in the list of a recording or of one part.
 const MAX_LISTED: usize = 65_536;
 
-/// How much later than its time a marker of another thread may come, in ns.
+/// Maximum delay in ns with which a marker is read, since markers of different threads are not in
+/// order of time.
 const MAX_DELAY: u64 = 10_000_000_000;
 
 /// Items with a start time.
 pub(super) trait HasStart {
-    /// ns of `CLOCK_MONOTONIC`.
+    /// When the item began, in ns of `CLOCK_MONOTONIC`.
     fn since(&self) -> u64;
 }
 
@@ -32,8 +33,8 @@ impl HasStart for Phase {
 /// A list of ended items.
 #[derive(Debug)]
 pub(super) struct EndedList<T> {
-    all: Vec<WithTask<T>>,
-    /// Ended items that no part of the file has yet.
+    ended: Vec<WithTask<T>>,
+    /// Ended items that are in no part of the file yet.
     not_taken: Vec<WithTask<T>>,
     /// The time of the last marker when [`Self::take_new`] was last called.
     last_taken: u64,
@@ -42,7 +43,7 @@ pub(super) struct EndedList<T> {
 impl<T> Default for EndedList<T> {
     fn default() -> Self {
         Self {
-            all: Vec::new(),
+            ended: Vec::new(),
             not_taken: Vec::new(),
             last_taken: 0,
         }
@@ -54,12 +55,13 @@ impl<T: HasStart + Clone> EndedList<T> {
     pub(super) fn add(&mut self, ended: impl Iterator<Item = WithTask<T>>) -> u64 {
         let mut unlisted = 0;
         for entry in ended {
-            // An earlier part may list the item as open, so its end is always reported.
+            // An earlier part may list the item as active, so its end is reported even beyond the
+            // limit.
             if self.not_taken.len() < MAX_LISTED || entry.item.since() <= self.last_taken {
                 self.not_taken.push(entry.clone());
             }
-            if self.all.len() < MAX_LISTED {
-                self.all.push(entry);
+            if self.ended.len() < MAX_LISTED {
+                self.ended.push(entry);
             } else {
                 unlisted += 1;
             }
@@ -69,11 +71,11 @@ impl<T: HasStart + Clone> EndedList<T> {
 
     /// The ended items, followed by `active`.
     pub(super) fn with_active(&self, active: Vec<WithTask<T>>) -> Vec<WithTask<T>> {
-        self.all.iter().cloned().chain(active).collect()
+        self.ended.iter().cloned().chain(active).collect()
     }
 
     /// Items that ended since the last call, and items of `active` that began since then. Some
-    /// active ones are returned twice. `latest` is the time of the last marker.
+    /// active items are returned by two calls. `latest` is the time of the last marker.
     pub(super) fn take_new(&mut self, active: Vec<WithTask<T>>, latest: u64) -> Vec<WithTask<T>> {
         let last_taken = mem::replace(&mut self.last_taken, latest);
         let begun = active
@@ -102,14 +104,14 @@ mod tests {
         }
     }
 
-    /// An item that an earlier part has as open gets its end, even beyond the limit.
+    /// An item that an earlier part lists as active gets its end.
     #[test]
     fn an_end_is_reported_even_beyond_the_limit() {
         const MINUTE: u64 = 60_000_000_000;
         let mut listed = EndedList::default();
         assert_eq!(listed.take_new(vec![phase(5, None)], 10), [phase(5, None)]);
-        let many = 11..11 + MAX_LISTED as u64 + 7;
-        let unlisted = listed.add(many.map(|at| phase(at, Some(at + 1))));
+        let more_than_listed = 11..11 + MAX_LISTED as u64 + 7;
+        let unlisted = listed.add(more_than_listed.map(|at| phase(at, Some(at + 1))));
         assert_eq!(unlisted, 7);
         assert_eq!(listed.add([phase(5, Some(MINUTE))].into_iter()), 1);
         let news = listed.take_new(Vec::new(), MINUTE);

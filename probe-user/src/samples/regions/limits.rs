@@ -1,19 +1,19 @@
-//! Limits on memory for all observed processes together, since they are not trusted:
-//! [`EntryBudget`] limits tags and phases, [`NameTable`] limits bytes of names.
+//! Limits on the memory that all observed processes together can use up, since they are not
+//! trusted: [`EntryBudget`] limits tags and phases, [`NameTable`] limits bytes of names.
 
 use std::{collections::HashSet, sync::Arc};
 
-/// Maximum number of entries: processes, and their tags and phases, including those that ended in
-/// the last minute. An entry takes some 200 bytes.
+/// Maximum number of entries. An entry is a process, a tag, an open phase or a change of phase,
+/// including those that ended in the last minute. It takes some 200 bytes.
 const MAX_ENTRIES: usize = 1 << 19;
 
 /// Maximum bytes of all names, including [`NAME_OVERHEAD`] for each.
 const MAX_NAME_BYTES: usize = 1 << 25;
 
-/// Overhead of a name: its slot in the table, reference counts and length.
+/// Bytes that a name takes besides its text: its slot in the table, reference counts and length.
 const NAME_OVERHEAD: usize = 64;
 
-/// Budget of entries.
+/// How many entries may still be added.
 #[derive(Debug)]
 pub(super) struct EntryBudget {
     limit: usize,
@@ -51,10 +51,10 @@ impl EntryBudget {
     }
 }
 
-/// Deduplicated names.
+/// Shared copies of names: each distinct name is stored once.
 #[derive(Debug)]
 pub(super) struct NameTable {
-    known: HashSet<Arc<str>>,
+    names: HashSet<Arc<str>>,
     bytes: usize,
     limit: usize,
     /// Whether unused names were removed in this round.
@@ -70,7 +70,7 @@ impl Default for NameTable {
 impl NameTable {
     pub(super) fn with_limit(limit: usize) -> Self {
         Self {
-            known: HashSet::new(),
+            names: HashSet::new(),
             bytes: 0,
             limit,
             swept: false,
@@ -79,15 +79,15 @@ impl NameTable {
 
     /// The shared copy of a name; None if the limit leaves no space for a new one.
     pub(super) fn intern(&mut self, name: &str) -> Option<Arc<str>> {
-        if let Some(known) = self.known.get(name) {
+        if let Some(known) = self.names.get(name) {
             return Some(Arc::clone(known));
         }
         let size = NAME_OVERHEAD + name.len();
         if self.bytes + size > self.limit && !self.swept {
             self.swept = true;
-            self.known.retain(|name| Arc::strong_count(name) > 1);
+            self.names.retain(|name| Arc::strong_count(name) > 1);
             self.bytes = self
-                .known
+                .names
                 .iter()
                 .map(|name| NAME_OVERHEAD + name.len())
                 .sum();
@@ -97,7 +97,7 @@ impl NameTable {
         }
         self.bytes += size;
         let name: Arc<str> = name.into();
-        self.known.insert(Arc::clone(&name));
+        self.names.insert(Arc::clone(&name));
         Some(name)
     }
 

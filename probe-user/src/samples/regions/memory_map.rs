@@ -1,4 +1,4 @@
-//! Memory map of a process: the kind of each range, for addresses without a tag.
+//! Memory map of a process: the kind of memory of each range, for addresses without a tag.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,12 +7,12 @@ use crate::{symbols::maps, sys::records::Map};
 /// Maximum number of mappings of one process: slightly above the kernel's default limit (65,530).
 const MAX_RANGES: usize = 65_536;
 
-/// Number of the oldest ranges dropped at once beyond the limit, since finding them scans all
-/// ranges.
+/// Number of ranges dropped when the limit is exceeded: many at once, since finding the oldest ones
+/// scans all ranges.
 const DROPPED: usize = MAX_RANGES / 16;
 
-/// How far the main thread's stack can grow down from its last known start: the kernel keeps at
-/// least this many bytes below the stack's top free of other mappings (`mmap_base` of
+/// Maximum bytes by which the main thread's stack can have grown below its last known start. The
+/// kernel keeps at least as many bytes below the stack's top free of other mappings (`mmap_base` of
 /// arch/x86/mm/mmap.c and of mm/util.c).
 const STACK_GROWTH: u64 = 128 << 20;
 
@@ -34,7 +34,7 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// All of them.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Self::Heap,
         Self::Stack,
@@ -44,7 +44,7 @@ impl MemoryKind {
         Self::Other,
     ];
 
-    /// Its name, in brackets to distinguish it from tags.
+    /// The name of the kind, in brackets to distinguish it from tags.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,35 +59,35 @@ impl MemoryKind {
 
     /// The kind of a mapping, by its name in procfs and in the kernel's records.
     pub(in super::super) fn from_name(name: &[u8]) -> Self {
-        const MEMORY: [&[u8]; 4] = [b"//anon", b"/anon_hugepage", b"/dev/zero", b"[anon"];
+        const ANONYMOUS: [&[u8]; 4] = [b"//anon", b"/anon_hugepage", b"/dev/zero", b"[anon"];
         match name {
             b"" => Self::Anonymous,
             b"[heap]" => Self::Heap,
             b"[stack]" => Self::Stack,
-            name if MEMORY.iter().any(|one| name.starts_with(one)) => Self::Anonymous,
+            name if ANONYMOUS.iter().any(|prefix| name.starts_with(prefix)) => Self::Anonymous,
             [b'/', ..] => Self::File,
             _ => Self::Other,
         }
     }
 }
 
-/// A range; its first address is the map's key.
+/// A range of a memory map, without its first address.
 #[derive(Clone, Copy, Debug)]
 struct MappedRange {
     end: u64,
     kind: MemoryKind,
-    /// Number of ranges added before it.
-    age: u64,
+    /// Number of ranges added before this one.
+    sequence: u64,
 }
 
 /// The current memory map of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryMap {
-    /// Disjoint ranges, by first address.
+    /// Ranges that do not overlap, by first address.
     by_start: BTreeMap<u64, MappedRange>,
     /// Number of ranges added so far.
     added: u64,
-    /// The round in which procfs was last read.
+    /// The round in which procfs was last read; None if it must be read.
     pub(super) read_in: Option<u64>,
 }
 
@@ -98,7 +98,8 @@ impl MemoryMap {
         self.insert(map.start, end, MemoryKind::from_name(map.name))
     }
 
-    /// Adds a range, replacing what it overlaps. Returns the number of old ranges dropped for it.
+    /// Adds a range, which replaces what it overlaps. Returns the number of old ranges dropped for
+    /// it.
     fn insert(&mut self, start: u64, end: u64, kind: MemoryKind) -> u64 {
         if start >= end {
             return 0;
@@ -132,9 +133,16 @@ impl MemoryMap {
                 self.by_start.insert(end, range);
             }
         }
-        let age = self.added;
+        let sequence = self.added;
         self.added += 1;
-        self.by_start.insert(start, MappedRange { end, kind, age });
+        self.by_start.insert(
+            start,
+            MappedRange {
+                end,
+                kind,
+                sequence,
+            },
+        );
         self.drop_oldest()
     }
 
@@ -143,25 +151,27 @@ impl MemoryMap {
         if self.by_start.len() <= MAX_RANGES {
             return 0;
         }
-        let mut ages: Vec<u64> = self.by_start.values().map(|range| range.age).collect();
-        let (_, least, _) = ages.select_nth_unstable(DROPPED);
+        let mut sequences: Vec<u64> = self.by_start.values().map(|range| range.sequence).collect();
+        let (_, first_kept, _) = sequences.select_nth_unstable(DROPPED);
         let before = self.by_start.len();
-        self.by_start.retain(|_, range| range.age >= *least);
+        self.by_start
+            .retain(|_, range| range.sequence >= *first_kept);
         (before - self.by_start.len()) as u64
     }
 
+    /// The kind of memory at an address; None if no mapping of it is known.
     pub(super) fn at(&self, address: u64) -> Option<MemoryKind> {
         let below = self.by_start.range(..=address).next_back();
         if let Some((_, range)) = below.filter(|(_, range)| address < range.end) {
             return Some(range.kind);
         }
-        // The kernel does not report that a stack grew.
+        // The stack may have grown down to the address: the kernel does not report its growth.
         let (start, above) = self.by_start.range(address..).next()?;
-        let grown = above.kind == MemoryKind::Stack && start - address <= STACK_GROWTH;
-        grown.then_some(MemoryKind::Stack)
+        let is_grown_stack = above.kind == MemoryKind::Stack && start - address <= STACK_GROWTH;
+        is_grown_stack.then_some(MemoryKind::Stack)
     }
 
-    /// Reads the map from procfs; keeps the known one if the process is gone. Returns the number of
+    /// Reads the map from procfs; keeps the known map if the process is gone. Returns the number of
     /// ranges dropped.
     pub(super) fn read_procfs(&mut self, proc: &Path, pid: u32, round: u64) -> u64 {
         self.read_in = Some(round);
@@ -170,7 +180,7 @@ impl MemoryMap {
             return 0;
         }
         self.by_start.clear();
-        let put = |line: maps::Line| {
+        let insert_line = |line: maps::Line| {
             let mapping = line.mapping;
             self.insert(
                 mapping.start,
@@ -178,7 +188,7 @@ impl MemoryMap {
                 MemoryKind::from_name(&line.name),
             )
         };
-        lines.into_iter().map(put).sum()
+        lines.into_iter().map(insert_line).sum()
     }
 }
 
@@ -207,9 +217,9 @@ mod tests {
         }
     }
 
-    /// Beyond the limit the oldest ranges are dropped and counted; the rest stays.
+    /// The dropped ranges are counted, and newer ranges stay.
     #[test]
-    fn a_mapping_beyond_the_limit_drops_the_oldest() {
+    fn a_mapping_beyond_the_limit_drops_the_oldest_ranges() {
         let mut map = MemoryMap::default();
         let most = MAX_RANGES as u64;
         for at in 0..most {
@@ -245,14 +255,14 @@ mod tests {
     }
 
     proptest! {
-        /// Each address has the range that was added last.
+        /// Each address has the kind of the range that was added last.
         #[test]
         fn the_last_mapping_wins(
-            puts in prop::collection::vec((0..32_u64, 0..32_u64, 0..6_usize), 1..30),
+            mappings in prop::collection::vec((0..32_u64, 0..32_u64, 0..6_usize), 1..30),
         ) {
             let mut map = MemoryMap::default();
             let mut expected = [None; 40];
-            for (start, end, kind) in puts {
+            for (start, end, kind) in mappings {
                 map.insert(start, end, MemoryKind::ALL[kind]);
                 for address in start..end {
                     expected[usize::try_from(address).unwrap()] = Some(MemoryKind::ALL[kind]);

@@ -1,6 +1,6 @@
-//! Region and phase of each sample (docs/reference/regions.md): from the markers of programs, else
-//! from the kind of memory. [`RegionIndex`] collects them, `ViewCache` looks them up for a decoding
-//! thread.
+//! The region of each sample (docs/reference/regions.md), from the markers of programs or the kind
+//! of memory, and its phase, from markers. [`RegionIndex`] collects regions and phases, `ViewCache`
+//! looks them up for a decoding thread.
 
 mod counts;
 mod ended_list;
@@ -41,7 +41,7 @@ pub use self::{
     tag_set::Tag,
 };
 
-/// How long ended tags and phases are kept, in ns: samples may be drained this much later.
+/// How long ended tags and phases are kept, in ns: samples may be drained so much later.
 const KEPT_NS: u64 = 60_000_000_000;
 
 /// Replaces a name that could not be read.
@@ -63,7 +63,8 @@ pub struct WithTask<T> {
 pub(super) struct ProcessMarkers {
     tags: Tags,
     threads: HashMap<u32, ThreadPhases>,
-    /// When it exited or executed another program, ns of `CLOCK_MONOTONIC`.
+    /// When the process exited or executed another program, in ns of `CLOCK_MONOTONIC`; None before
+    /// that, and after a later marker.
     ended: Option<u64>,
 }
 
@@ -72,16 +73,18 @@ pub(super) struct ProcessMarkers {
 pub struct RegionIndex {
     markers: HashMap<u32, Arc<ProcessMarkers>>,
     memory_maps: HashMap<u32, Arc<MemoryMap>>,
-    /// Processes of `memory_maps` that were gone at the last check.
+    /// Processes of `memory_maps` that the last check did not find in procfs.
     gone: HashSet<u32>,
     budget: EntryBudget,
     names: NameTable,
     proc: PathBuf,
     round: u64,
-    /// The time of the last marker, ns of `CLOCK_MONOTONIC`.
+    /// The latest time of a marker, in ns of `CLOCK_MONOTONIC`.
     latest: u64,
     pub(super) counts: MarkerCounts,
+    /// The ended tags of all processes.
     tags: EndedList<Tag>,
+    /// The ended phases of all processes.
     phases: EndedList<Phase>,
 }
 
@@ -132,9 +135,10 @@ impl RegionIndex {
                 let markers = running_process(&mut self.markers, pid);
                 let thread = markers.threads.entry(tid).or_default();
                 let (names, budget) = (&mut self.names, &mut self.budget);
-                // Three entries: the open phase, the change at its start, and the one at its end.
-                let named = |name: &str| names.intern(name).filter(|_| budget.reserve(3));
-                let fits = thread.start(time, &name, named);
+                // Three entries: the open phase, the change at its start, and the change at its
+                // end.
+                let intern = |name: &str| names.intern(name).filter(|_| budget.reserve(3));
+                let fits = thread.start(time, &name, intern);
                 self.counts.dropped_phases += u64::from(!fits);
             }
             MarkerEvent::Stop => {
@@ -213,6 +217,7 @@ impl RegionIndex {
         markers.ended = Some(time);
     }
 
+    /// The text of a marker's name. Counts names that are unreadable or were truncated.
     fn text<'a>(&mut self, name: Option<&'a [u8]>) -> Cow<'a, str> {
         let Some(name) = name else {
             self.counts.unreadable_names += 1;
@@ -232,15 +237,15 @@ impl RegionIndex {
                     None => self.memory_maps.remove(&pid),
                 };
             }
-            // The new program's mappings follow.
+            // An exec drops the old mappings; records of the new program's mappings follow.
             PerfRecord::Comm {
                 pid, exec: true, ..
             } => {
                 self.memory_maps.insert(pid, Arc::default());
             }
             PerfRecord::Exit(Task { pid, tid, .. }) if pid == tid => {
-                // Other threads of the process may keep running; then procfs still has its
-                // mappings.
+                // Lets the next lookup read procfs again: other threads of the process may keep
+                // running.
                 if let Some(memory_map) = self.memory_maps.get_mut(&pid) {
                     Arc::make_mut(memory_map).read_in = None;
                 }
@@ -255,8 +260,8 @@ impl RegionIndex {
 
     /// Snapshot of a process's markers and memory map in this round.
     pub(super) fn view(&mut self, pid: u32) -> ProcessView {
-        let read_in = |memory_map: &Arc<MemoryMap>| memory_map.read_in.is_some();
-        if !self.memory_maps.get(&pid).is_some_and(read_in) {
+        let was_read = |memory_map: &Arc<MemoryMap>| memory_map.read_in.is_some();
+        if !self.memory_maps.get(&pid).is_some_and(was_read) {
             self.memory_map(pid);
         }
         ProcessView {
@@ -275,12 +280,14 @@ impl RegionIndex {
         Arc::clone(memory_map)
     }
 
-    /// Prepares for lookups after all markers of a round: drops old entries, and recounts the rest.
+    /// Call it after all markers of a round and before lookups. Drops old entries, and counts the
+    /// remaining ones.
     pub fn prepare_lookups(&mut self) {
         let horizon = self.latest.saturating_sub(KEPT_NS);
         for markers in self.markers.values_mut() {
-            let old = |thread: &ThreadPhases| thread.is_blank(horizon) || thread.has_old(horizon);
-            if !markers.tags.has_old(horizon) && !markers.threads.values().any(old) {
+            let has_old =
+                |thread: &ThreadPhases| thread.is_blank(horizon) || thread.has_old(horizon);
+            if !markers.tags.has_old(horizon) && !markers.threads.values().any(has_old) {
                 continue;
             }
             let markers = Arc::make_mut(markers);
@@ -290,14 +297,14 @@ impl RegionIndex {
                 !thread.is_blank(horizon)
             });
         }
-        let mut sets = HashSet::new();
+        let mut counted_sets = HashSet::new();
         let entries = { self.markers.values() }.map(|markers| {
             let threads = markers
                 .threads
                 .values()
                 .map(ThreadPhases::stored)
                 .sum::<usize>();
-            1 + threads + markers.tags.stored(&mut sets)
+            1 + threads + markers.tags.stored(&mut counted_sets)
         });
         self.budget.set_used(entries.sum());
     }
@@ -309,8 +316,9 @@ impl RegionIndex {
             let is_old = markers.ended.is_some_and(|ended| ended < horizon);
             !is_old || markers.tags.active_count() > 0
         });
-        // Processes without samples have memory maps too. The map of an exited process is kept
-        // until the second check, since its last samples may come in later rounds.
+        // Checks every 600 rounds which processes exited, since processes without samples have
+        // memory maps too. A map is kept until the second check after the exit: the last samples
+        // may come in later rounds.
         if self.round.is_multiple_of(600) {
             let is_gone = |pid: &u32| !self.proc.join(pid.to_string()).exists();
             let gone: HashSet<u32> = self.memory_maps.keys().copied().filter(is_gone).collect();
@@ -328,20 +336,21 @@ impl RegionIndex {
         &self.counts
     }
 
-    /// The tags so far, active ones last. A tag that a child inherits is listed once.
+    /// The tags so far; active tags come last. A tag that a child inherits is listed for its parent
+    /// only.
     #[must_use]
     pub fn tags(&self) -> Vec<WithTask<Tag>> {
         self.tags.with_active(self.active_tags())
     }
 
-    /// The phases so far, open ones last.
+    /// The phases so far; open phases come last.
     #[must_use]
     pub fn phases(&self) -> Vec<WithTask<Phase>> {
         self.phases.with_active(self.open_phases())
     }
 
-    /// Tags and phases that ended or began since the last call. Some active ones are returned
-    /// twice.
+    /// Tags and phases that ended or began since the last call. Some active tags and phases are
+    /// returned by two calls.
     #[must_use]
     pub fn take_new(&mut self) -> (Vec<WithTask<Tag>>, Vec<WithTask<Phase>>) {
         let (active, open) = (self.active_tags(), self.open_phases());
@@ -382,8 +391,8 @@ impl RegionIndex {
         open
     }
 
-    /// Region and phase of a thread's access at a time, or now; call [`Self::prepare_lookups`]
-    /// before.
+    /// Region and phase of a thread's access at a time, or now. Call [`Self::prepare_lookups`]
+    /// first.
     #[must_use]
     pub fn lookup(
         &mut self,
@@ -397,7 +406,7 @@ impl RegionIndex {
     }
 }
 
-/// The markers of a running process.
+/// The markers of a process that calls a marker now, and so runs; creates them if needed.
 fn running_process(
     markers: &mut HashMap<u32, Arc<ProcessMarkers>>,
     pid: u32,
@@ -407,10 +416,11 @@ fn running_process(
     markers
 }
 
+/// Adds ended items to a list, and counts those beyond its limit.
 fn add_ended<T: HasStart + Clone>(
-    into: &mut EndedList<T>,
+    list: &mut EndedList<T>,
     ended: impl Iterator<Item = WithTask<T>>,
     counts: &mut MarkerCounts,
 ) {
-    counts.unlisted += into.add(ended);
+    counts.unlisted += list.add(ended);
 }

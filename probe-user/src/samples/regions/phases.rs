@@ -2,51 +2,52 @@
 
 use std::sync::Arc;
 
-/// Maximum depth of phases; samples in deeper ones count for the enclosing phase.
+/// Maximum depth of nested phases; samples in deeper phases count for the enclosing phase.
 const MAX_DEPTH: usize = 64;
-/// Maximum number of changes kept for a thread; samples from before the oldest get no phase.
+/// Maximum number of changes kept for a thread; samples from before the oldest change get no phase.
 const MAX_CHANGES: usize = 65_536;
 
 /// A phase of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// The names of its enclosing phases and its own, joined by slashes.
+    /// The names of the enclosing phases and of this phase, joined by slashes.
     pub name: Arc<str>,
-    /// ns of `CLOCK_MONOTONIC`.
+    /// When it began, in ns of `CLOCK_MONOTONIC`.
     pub since: u64,
-    /// ns of `CLOCK_MONOTONIC`; None while it is open.
+    /// When it ended, in ns of `CLOCK_MONOTONIC`; None while it is open.
     pub until: Option<u64>,
 }
 
 /// The phases of a thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThreadPhases {
+    /// Open phases with a name, outermost first.
     open: Vec<Phase>,
-    /// Number of open phases without a name, inside the deepest named one.
-    deeper: u64,
+    /// Number of open phases inside the last of `open`. They have no name, because of the limits.
+    unnamed: u64,
     /// Changes of the innermost phase, each with its time, in ascending order.
     changes: Vec<(u64, Option<Arc<str>>)>,
 }
 
 impl ThreadPhases {
-    /// Starts a phase; `named` makes a shared copy of its full name. False if the name does not fit
-    /// the limits: samples then count for the enclosing phase.
+    /// Starts a phase; `intern` makes a shared copy of its full name. False if `intern` gives None:
+    /// samples in the phase then count for the enclosing phase.
     pub(super) fn start(
         &mut self,
         time: u64,
         name: &str,
-        named: impl FnOnce(&str) -> Option<Arc<str>>,
+        intern: impl FnOnce(&str) -> Option<Arc<str>>,
     ) -> bool {
-        if self.deeper > 0 || self.open.len() == MAX_DEPTH {
-            self.deeper += 1;
+        if self.unnamed > 0 || self.open.len() == MAX_DEPTH {
+            self.unnamed += 1;
             return true;
         }
         let name = match self.open.last() {
-            Some(above) => named(&format!("{}/{name}", above.name)),
-            None => named(name),
+            Some(enclosing) => intern(&format!("{}/{name}", enclosing.name)),
+            None => intern(name),
         };
         let Some(name) = name else {
-            self.deeper = 1;
+            self.unnamed = 1;
             return false;
         };
         self.changes.push((time, Some(Arc::clone(&name))));
@@ -58,10 +59,11 @@ impl ThreadPhases {
         true
     }
 
-    /// Ends the innermost phase; an error if none is open.
+    /// Ends the innermost phase and returns it, or None if it has no name. An error if no phase is
+    /// open.
     pub(super) fn stop(&mut self, time: u64) -> Result<Option<Phase>, ()> {
-        if let Some(less) = self.deeper.checked_sub(1) {
-            self.deeper = less;
+        if let Some(remaining) = self.unnamed.checked_sub(1) {
+            self.unnamed = remaining;
             return Ok(None);
         }
         let mut ended = self.open.pop().ok_or(())?;
@@ -71,7 +73,7 @@ impl ThreadPhases {
         Ok(Some(ended))
     }
 
-    /// Ends all phases, since the thread exits.
+    /// Ends all phases when the thread exits. Returns those with a name, innermost first.
     pub(super) fn end(&mut self, time: u64) -> Vec<Phase> {
         let ended: Vec<_> = self
             .open
@@ -82,14 +84,14 @@ impl ThreadPhases {
                 ..phase
             })
             .collect();
-        self.deeper = 0;
+        self.unnamed = 0;
         if !ended.is_empty() {
             self.changes.push((time, None));
         }
         ended
     }
 
-    /// The innermost phase at a time, or now.
+    /// Name of the innermost phase at a time, or now; None outside of phases.
     pub(super) fn at(&self, time: Option<u64>) -> Option<&Arc<str>> {
         let next = time.map_or(self.changes.len(), |time| {
             self.changes.partition_point(|(since, _)| *since <= time)
@@ -102,11 +104,12 @@ impl ThreadPhases {
         &self.open
     }
 
-    /// Phases of a forked child's main thread: it returns from the same calls as this thread.
+    /// Phases of the main thread of a child that this thread forks: it returns from the same calls,
+    /// so it is in the same phases.
     pub(super) fn forked(&self, time: u64) -> Self {
         let mut child = Self {
             open: self.open.clone(),
-            deeper: self.deeper,
+            unnamed: self.unnamed,
             changes: Vec::new(),
         };
         for phase in &mut child.open {
@@ -121,8 +124,8 @@ impl ThreadPhases {
     /// Number of changes that [`Self::forget`] would drop.
     fn old_changes(&self, horizon: u64) -> usize {
         let before = self.changes.partition_point(|(since, _)| *since < horizon);
-        let over = self.changes.len().saturating_sub(MAX_CHANGES);
-        before.saturating_sub(1).max(over)
+        let excess = self.changes.len().saturating_sub(MAX_CHANGES);
+        before.saturating_sub(1).max(excess)
     }
 
     /// Whether [`Self::forget`] would drop anything.
@@ -130,18 +133,18 @@ impl ThreadPhases {
         self.old_changes(horizon) > 0
     }
 
-    /// Drops changes before `horizon`, except the last of them, and the oldest beyond
+    /// Drops all but the last of the changes before `horizon`, and the oldest changes beyond
     /// [`MAX_CHANGES`].
     pub(super) fn forget(&mut self, horizon: u64) {
         self.changes.drain(..self.old_changes(horizon));
     }
 
-    /// Number of stored entries.
+    /// Number of stored entries: open phases and changes.
     pub(super) fn stored(&self) -> usize {
         self.open.len() + self.changes.len()
     }
 
-    /// Whether no sample from `horizon` on can be in one of its phases.
+    /// Whether the thread is in no phase from `horizon` on.
     pub(super) fn is_blank(&self, horizon: u64) -> bool {
         self.open.is_empty()
             && self
@@ -231,7 +234,7 @@ mod tests {
     }
 
     proptest! {
-        /// The phase at each time equals the one of a simple stack.
+        /// The phase at each time is that of a simple stack.
         #[test]
         fn phases_match_a_simple_stack(
             calls in prop::collection::vec(prop::option::of("[ab]"), 1..60),

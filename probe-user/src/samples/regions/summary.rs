@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::samples::{Sample, Sink};
 
-/// Maximum number of rows of one decoding thread; samples of further groups go to a row without
+/// Maximum number of groups per decoding thread. Samples of further groups go to a group without
 /// region, phase and thread.
 const MAX_ROWS: usize = 65_536;
 
@@ -32,8 +32,9 @@ struct GroupSums {
     samples: u64,
     loads: u64,
     stores: u64,
-    /// Samples with a latency.
+    /// Number of samples with a latency.
     timed: u64,
+    /// Sum of these latencies.
     cycles: u64,
     sources: BTreeMap<Source, u64>,
 }
@@ -89,7 +90,7 @@ pub enum GroupBy {
     Phase,
     /// Thread.
     Thread,
-    /// All three.
+    /// Region, phase and thread.
     All,
 }
 
@@ -104,7 +105,7 @@ impl RegionSummary {
         Self((0..threads.get()).map(|_| Mutex::default()).collect())
     }
 
-    /// The sums, those with most samples first.
+    /// The sums by group; groups with most samples come first.
     #[must_use]
     pub fn rows(&self, by: GroupBy) -> Vec<RegionRow> {
         let mut sums: BTreeMap<SampleGroup, GroupSums> = BTreeMap::new();
@@ -124,16 +125,16 @@ impl RegionSummary {
                 sums.entry(key).or_default().add(sum);
             }
         }
-        let named = matches!(by, GroupBy::Thread | GroupBy::All);
+        let by_thread = matches!(by, GroupBy::Thread | GroupBy::All);
         let mut rows: Vec<RegionRow> = { sums.into_iter() }
-            .map(|(key, sum)| row(key, sum, named))
+            .map(|(key, sum)| row(key, sum, by_thread))
             .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
         rows
     }
 }
 
-fn row(key: SampleGroup, sum: GroupSums, named: bool) -> RegionRow {
+fn row(key: SampleGroup, sum: GroupSums, by_thread: bool) -> RegionRow {
     let sources = sum.sources.into_iter();
     #[expect(clippy::cast_precision_loss, reason = "cycles of samples, below 2^53")]
     let mean = |timed: u64| sum.cycles as f64 / timed as f64;
@@ -142,7 +143,7 @@ fn row(key: SampleGroup, sum: GroupSums, named: bool) -> RegionRow {
         phase: key.phase,
         pid: key.pid,
         tid: key.tid,
-        comm: sum.comm.filter(|_| named),
+        comm: sum.comm.filter(|_| by_thread),
         samples: sum.samples,
         loads: sum.loads,
         stores: sum.stores,

@@ -1,4 +1,4 @@
-//! The set of active tags, which related processes share.
+//! The set of active tags, which a parent and its children share.
 
 use std::{
     cmp::Reverse,
@@ -9,15 +9,15 @@ use std::{
 /// A named address range, and the time during which it has the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
-    /// The first address of its range.
+    /// The first address of the range.
     pub start: u64,
-    /// The first address after its range.
+    /// The first address after the range.
     pub end: u64,
-    /// ns of `CLOCK_MONOTONIC`.
+    /// When it became active, in ns of `CLOCK_MONOTONIC`.
     pub since: u64,
-    /// ns of `CLOCK_MONOTONIC`; None while it is active.
+    /// When it ended, in ns of `CLOCK_MONOTONIC`; None while it is active.
     pub until: Option<u64>,
 }
 
@@ -27,6 +27,7 @@ impl Tag {
         (self.end - self.start, Reverse(self.since), self.start)
     }
 
+    /// Whether it contained an address at a time.
     pub(super) fn holds(&self, address: u64, time: u64) -> bool {
         (self.start..self.end).contains(&address)
             && self.since <= time
@@ -34,17 +35,19 @@ impl Tag {
     }
 }
 
+/// The first address, and the first address after the range.
 pub(super) type Range = (u64, u64);
 
-/// Active tags. A child shares its parent's set until one of the two changes it.
+/// Active tags. A child shares its parent's set until the parent or the child changes it.
 #[derive(Debug, Default)]
 pub(super) struct TagSet {
     pub(super) active: BTreeMap<Range, Tag>,
     /// The ranges of each name: no two of them overlap.
     by_name: HashMap<Arc<str>, BTreeSet<Range>>,
-    /// When it last changed, ns of `CLOCK_MONOTONIC`.
+    /// When the set last changed, in ns of `CLOCK_MONOTONIC`.
     pub(super) changed: u64,
-    /// Disjoint ranges in order, each with its innermost tag; computed on demand.
+    /// Ranges that do not overlap, in order, each with the name of its innermost tag; computed on
+    /// demand.
     flat: OnceLock<Vec<(u64, u64, Arc<str>)>>,
 }
 
@@ -67,8 +70,8 @@ impl TagSet {
         self.flat.take();
     }
 
-    /// The ranges that a call of `tag_addr` ends; None if it changes nothing. `name` is None for a
-    /// name beyond the limits.
+    /// The ranges whose tags a call of `tag_addr` ends; None if the call changes nothing. `name` is
+    /// None for a name beyond the limits.
     pub(super) fn replaced(
         &self,
         name: Option<&Arc<str>>,
@@ -79,7 +82,7 @@ impl TagSet {
             // All ranges with this name.
             named.into_iter().flatten().copied().collect()
         } else if name.is_some_and(|name| name.is_empty()) {
-            // All ranges inside this one.
+            // All ranges inside the given range.
             let inside = self.active.range((start, 0)..(end, 0));
             inside
                 .map(|(range, _)| *range)
@@ -119,7 +122,7 @@ impl TagSet {
         Some(tag)
     }
 
-    /// Name of an address's innermost tag since the last change.
+    /// Name of the innermost tag that contains an address, since the last change of the set.
     pub(super) fn innermost(&self, address: u64) -> Option<&Arc<str>> {
         let flat = self.flat.get_or_init(|| self.flatten());
         let next = flat.partition_point(|(start, ..)| *start <= address);
@@ -127,8 +130,9 @@ impl TagSet {
         (address < *end).then_some(name)
     }
 
+    /// Computes `flat`.
     fn flatten(&self) -> Vec<(u64, u64, Arc<str>)> {
-        // Each edge, with the tag that begins or ends at it.
+        // Each edge: its address, whether a tag begins there, and the tag.
         let mut edges: Vec<(u64, bool, &Tag)> = { self.active.values() }
             .flat_map(|tag| [(tag.start, true, tag), (tag.end, false, tag)])
             .collect();

@@ -1,8 +1,9 @@
 //! The tags of one process over time.
 //!
-//! A tag is active until it is ended or replaced: by a tag of exactly its range (renamed), or by an
-//! overlapping tag of the same name (grown, shrunk or moved). An address in several tags belongs to
-//! the innermost: the smallest one, or the latest of equal size.
+//! A tag is active until it is ended or replaced. A tag of exactly the same range replaces it
+//! (renames the range), as does an overlapping tag of the same name (grows, shrinks or moves it).
+//! An address in several tags belongs to the innermost tag: the smallest, or the latest of those of
+//! equal size.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -11,14 +12,14 @@ use super::{
     tag_set::{Range, Tag, TagSet},
 };
 
-/// Maximum number of active tags of a process, and of recently ended ones.
+/// Maximum number of active tags of a process, and maximum number of its recently ended tags.
 const MAX_TAGS: usize = 65_536;
 
-/// The tags of a process before an exec or its exit.
+/// The tags that a process had until an exec or its exit.
 #[derive(Clone, Debug)]
 struct PastTags {
     set: Arc<TagSet>,
-    /// When they were active, ns of `CLOCK_MONOTONIC`.
+    /// When these tags were active, in ns of `CLOCK_MONOTONIC`.
     during: std::ops::Range<u64>,
 }
 
@@ -26,12 +27,15 @@ struct PastTags {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tags {
     set: Arc<TagSet>,
-    /// When the current `set` became the process's own, or was inherited, ns of `CLOCK_MONOTONIC`.
+    /// Since when `set` applies, in ns of `CLOCK_MONOTONIC`: the last fork or exec, or the time at
+    /// which the limits removed all tags.
     from: u64,
-    /// When the process was forked, if it inherited tags: later tags are its own.
+    /// When the process was forked with inherited tags, in ns of `CLOCK_MONOTONIC`: later tags are
+    /// its own.
     forked_at: Option<u64>,
-    /// Recently ended tags.
+    /// Tags that ended recently, one by one.
     ended: Vec<Tag>,
+    /// Sets of tags that ended recently, all at once.
     past: Vec<PastTags>,
 }
 
@@ -45,8 +49,9 @@ pub(super) struct TagOutcome {
 }
 
 impl Tags {
-    /// Handles a call of `tag_addr`; `name` is None for a name beyond the limits. If the limits do
-    /// not allow a copy of tags shared with a relative, the process loses all of them.
+    /// Handles a call of `tag_addr`; `name` is None for a name beyond the limits. Tags that are
+    /// shared with the parent or a child are copied first; if the limits do not allow a copy, the
+    /// process loses all of them.
     pub(super) fn tag(
         &mut self,
         time: u64,
@@ -116,7 +121,7 @@ impl Tags {
         own
     }
 
-    /// Name of an address's innermost tag at a time, or now.
+    /// Name of the innermost tag that contains an address, at a time or now.
     pub(super) fn at(&self, address: u64, time: Option<u64>) -> Option<&Arc<str>> {
         let Some(time) = time else {
             return self.set.innermost(address);
@@ -137,7 +142,8 @@ impl Tags {
         {
             return set.innermost(address);
         }
-        // The set changed after `time`. This is rare, since most samples are later.
+        // The set has changed since `time`. This is rare, since most samples are newer than the
+        // last change.
         let active = set.into_iter().flat_map(|set| set.active.values());
         let holding = active
             .chain(&self.ended)
@@ -173,8 +179,8 @@ impl Tags {
         self.set.active.len()
     }
 
-    /// Number of stored tags, except those of the sets in `counted`; adds this process's sets to
-    /// `counted`.
+    /// Number of stored tags. Sets in `counted` (by address) are not counted again; adds this
+    /// process's sets to `counted`.
     pub(super) fn stored(&self, counted: &mut HashSet<usize>) -> usize {
         let past = self.past.iter().map(|past| &past.set);
         let sets = past.chain([&self.set]);
@@ -182,7 +188,7 @@ impl Tags {
         self.ended.len() + new.map(|set| set.active.len()).sum::<usize>()
     }
 
-    /// Tags of a child that is forked at `time`.
+    /// The tags of a child that is forked at `time`.
     pub(super) fn forked(&self, time: u64) -> Self {
         Self {
             set: Arc::clone(&self.set),
@@ -231,7 +237,7 @@ mod tests {
         assert_eq!(at(&tags, 50, 9), Some("b"));
         assert_eq!(at(&tags, 60, 9), Some("arena"));
         assert_eq!(at(&tags, 100, 9), None);
-        // Before the inner tags.
+        // These times are before the inner tags.
         assert_eq!(at(&tags, 47, 2), Some("b"));
         assert_eq!(at(&tags, 47, 1), Some("arena"));
         assert_eq!(at(&tags, 47, 0), None);
@@ -276,8 +282,9 @@ mod tests {
         assert_eq!(at(&child, 10, 6), None);
     }
 
-    /// The documented rules, applied call by call and tag by tag.
+    /// Name of the tag at an address, by the documented rules: applied call by call and tag by tag.
     fn expected_name(calls: &[(&str, u64, u64)], address: u64, time: u64) -> Option<String> {
+        // Name, start, end, and time of each active tag.
         let mut tags: Vec<(String, u64, u64, u64)> = Vec::new();
         for (now, (name, start, end)) in (0..).zip(calls).take_while(|(now, _)| *now <= time) {
             let (start, end) = (*start, *end);
@@ -308,7 +315,7 @@ mod tests {
                 (prop::sample::select(&["", "a", "b", "c", "d"]), 0..24_u64, 0..24_u64),
                 1..40,
             ),
-            forks: usize,
+            fork_at: usize,
         ) {
             let call = |tags: &mut Tags, at: usize| {
                 let (name, start, end) = calls[at];
@@ -317,24 +324,24 @@ mod tests {
             };
             // After the fork, parent and child make the same calls. Finally the child executes
             // another program.
-            let forks = forks % calls.len();
+            let fork_at = fork_at % calls.len();
             let mut parent = Tags::default();
-            for at in 0..forks {
+            for at in 0..fork_at {
                 prop_assert_eq!(call(&mut parent, at), 0);
             }
-            let mut child = parent.forked(forks as u64);
-            for at in forks..calls.len() {
+            let mut child = parent.forked(fork_at as u64);
+            for at in fork_at..calls.len() {
                 prop_assert_eq!(call(&mut parent, at) + call(&mut child, at), 0);
             }
             let own: Vec<Tag> = child.own().cloned().collect();
             prop_assert_eq!(child.end_all(calls.len() as u64).len(), own.len());
-            prop_assert!(own.iter().all(|tag| tag.since > forks as u64 || forks == 0));
+            prop_assert!(own.iter().all(|tag| tag.since > fork_at as u64 || fork_at == 0));
             for time in 0..calls.len() as u64 {
                 for address in 0..25 {
                     let expected = expected_name(&calls, address, time);
                     let found = at(&parent, address, time).map(str::to_owned);
                     prop_assert_eq!(&found, &expected, "{} at {}", address, time);
-                    if time > forks as u64 {
+                    if time > fork_at as u64 {
                         let found = at(&child, address, time).map(str::to_owned);
                         prop_assert_eq!(&found, &expected, "{} at {}", address, time);
                     }

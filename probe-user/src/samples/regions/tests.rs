@@ -1,4 +1,4 @@
-//! The [`RegionIndex`]: processes, threads and memory together, and the regions of samples.
+//! Tests the [`RegionIndex`] with processes, threads and memory together, and sums by region.
 
 use std::{
     num::NonZeroUsize,
@@ -37,7 +37,7 @@ fn tag(name: &str, start: u64, end: u64) -> MarkerEvent<'_> {
     }
 }
 
-/// Region and phase of an access.
+/// Region and phase of an access; `task` is process and thread.
 fn lookup(
     index: &mut RegionIndex,
     task: (u32, u32),
@@ -49,12 +49,13 @@ fn lookup(
     [region, phase].map(|name| name.map(|name| name.to_string()))
 }
 
+/// Expected region and phase; "" is None.
 fn named(names: [&str; 2]) -> [Option<String>; 2] {
     names.map(|name| (!name.is_empty()).then(|| name.to_owned()))
 }
 
 #[test]
-fn workers_without_a_phase_have_the_main_threads() {
+fn threads_without_a_phase_have_the_phase_of_the_main_thread() {
     let proc = Tree::new();
     let mut index = RegionIndex::new(proc.path());
     mark(&mut index, 10, (7, 7), start("solve"));
@@ -142,8 +143,8 @@ fn children_share_tags_without_listing_them_again() {
     assert_eq!(lookup(&mut index, (139, 139), 8, 3), named(["a", ""]));
     assert_eq!(lookup(&mut index, (139, 139), 8, 4), named(["", ""]));
     assert_eq!(index.tags().len(), 40);
-    // The child's own tag is listed. The limit leaves no space for a copy of the shared tags, so
-    // the child has no others.
+    // The child's own tag is listed. It has no other tags, since the limit leaves no space for a
+    // copy of the shared ones.
     mark(&mut index, 5, (7, 7), MarkerEvent::Fork(200));
     mark(&mut index, 6, (200, 200), tag("b", 0, 2));
     assert_eq!(index.counts.dropped_tags, 40);
@@ -160,7 +161,7 @@ fn children_share_tags_without_listing_them_again() {
     );
 }
 
-/// The limit holds for all processes together; entries that ended free their space a minute later.
+/// Entries that ended free their space a minute later.
 #[test]
 fn tags_and_phases_of_all_processes_have_a_limit() {
     let proc = Tree::new();
@@ -175,6 +176,7 @@ fn tags_and_phases_of_all_processes_have_a_limit() {
     mark(&mut index, 3, (7, 7), tag("none", 90, 99));
     mark(&mut index, 4, (7, 7), MarkerEvent::Fork(9));
     let counts = index.counts;
+    // Dropped are the tag `none`, the 7 tags of the forked child, and the phase `two`.
     assert_eq!((counts.dropped_tags, counts.dropped_phases), (1 + 7, 1));
     assert_eq!(lookup(&mut index, (8, 8), 0, 3), named(["", "one"]));
     assert_eq!(lookup(&mut index, (9, 9), 0, 4), named(["", ""]));
@@ -192,17 +194,18 @@ fn tags_and_phases_of_all_processes_have_a_limit() {
 }
 
 #[test]
-fn names_are_limited_and_used_ones_stay() {
+fn names_have_a_limit_and_free_their_space_when_they_are_not_used() {
     let proc = Tree::new();
     let mut index = RegionIndex::new(proc.path());
+    // Space for three names of three bytes, with an overhead of 64 bytes each.
     index.names = NameTable::with_limit(3 * 67);
     for (time, name) in [(1, "abc"), (2, "def"), (3, "ghi")] {
         mark(&mut index, time, (7, 7), tag(name, 0, 8));
     }
-    // No ended tag is kept after a minute, but the list still holds the names of ended tags.
+    // All three names are in use: the ended tags are still listed.
     mark(&mut index, 4, (7, 7), tag("jkl", 0, 8));
     assert_eq!(index.counts.dropped_tags, 1);
-    // The process's earlier tags are gone.
+    // The range has no tag after the dropped one, but its earlier tags stay known.
     assert_eq!(lookup(&mut index, (7, 7), 0, 4), named(["", ""]));
     assert_eq!(lookup(&mut index, (7, 7), 0, 3), named(["ghi", ""]));
     mark(&mut index, 5, (7, 7), start("mno"));
@@ -218,7 +221,6 @@ fn names_are_limited_and_used_ones_stay() {
     );
 }
 
-/// Mappings beyond the limit are counted.
 #[test]
 fn mappings_beyond_the_limit_are_counted() {
     let proc = Tree::new();
@@ -277,7 +279,7 @@ fn untagged_memory_has_its_kind_from_procfs_and_records() {
     );
 }
 
-/// A sample at an unknown address rereads procfs, once in a round.
+/// A lookup of an unknown address reads procfs again, once a round.
 #[test]
 fn newly_mapped_memory_is_found_in_the_next_round() {
     let proc = Tree::new();
@@ -296,7 +298,7 @@ fn newly_mapped_memory_is_found_in_the_next_round() {
     assert_eq!(region(&mut views, 0x8000).as_deref(), Some("[anonymous]"));
 }
 
-/// Samples of an exited process may come a little later: its memory map is kept until then.
+/// The last samples of an exited process come a little later.
 #[test]
 fn memory_of_an_exited_process_stays_known() {
     let proc = Tree::new();
@@ -305,11 +307,12 @@ fn memory_of_an_exited_process_stays_known() {
     let heap = || named(["[heap]", ""]);
     assert_eq!(lookup(&mut index, (7, 7), 0x1000, 9), heap());
     std::fs::remove_dir_all(proc.path().join("7")).unwrap();
-    // The first check finds the process gone.
+    // The first check, in round 0, finds the process gone; its memory map is kept.
     for _ in 0..3 {
         index.end_round();
         assert_eq!(lookup(&mut index, (7, 7), 0x1000, 9), heap());
     }
+    // Two more checks.
     for _ in 0..1200 {
         index.end_round();
     }
@@ -320,7 +323,7 @@ fn memory_of_an_exited_process_stays_known() {
 fn samples_are_summed_by_group() {
     let summary = RegionSummary::new(NonZeroUsize::new(2).unwrap());
     let sample = |tid: u32, region: &str, phase: Option<&str>, cycles: u16| {
-        // A load or a store with its total latency, and the end packet.
+        // Packets: the operation (a load or a store), its total latency, and the end.
         let mut bytes = vec![0x49, u8::from(region == "b"), 0x98];
         bytes.extend(cycles.to_le_bytes());
         bytes.push(0x01);

@@ -1,4 +1,4 @@
-//! Lookup of regions and phases by decoding threads, in the state of a process in one round.
+//! Looks up regions and phases for decoding threads, in a snapshot of each process per round.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ const KERNEL: u64 = 1 << 55;
 static KIND_NAMES: LazyLock<[Arc<str>; MemoryKind::ALL.len()]> =
     LazyLock::new(|| MemoryKind::ALL.map(|kind| kind.name().into()));
 
-/// The state of a process in one round.
+/// Snapshot of a process in one round.
 #[derive(Clone, Debug)]
 pub(in super::super) struct ProcessView {
     pub(super) markers: Arc<ProcessMarkers>,
@@ -22,7 +22,8 @@ pub(in super::super) struct ProcessView {
 }
 
 impl ProcessView {
-    /// The innermost tag of an address at a time, else its kind of memory.
+    /// The innermost tag of an address at a time, else its kind of memory; None if no mapping of
+    /// the address is known.
     pub(super) fn region(&self, address: u64, time: Option<u64>) -> Option<Arc<str>> {
         if let Some(tag) = self.markers.tags.at(address, time) {
             return Some(Arc::clone(tag));
@@ -35,17 +36,18 @@ impl ProcessView {
         kind.map(|kind| Arc::clone(&KIND_NAMES[kind as usize]))
     }
 
-    /// The innermost phase of a thread at a time, else of the process's main thread.
+    /// The innermost phase of a thread at a time. A thread without a phase has the main thread's.
     pub(super) fn phase(&self, (pid, tid): (u32, u32), time: Option<u64>) -> Option<&Arc<str>> {
         let innermost = |tid| self.markers.threads.get(&tid)?.at(time);
         innermost(tid).or_else(|| innermost(pid))
     }
 }
 
-/// Cache of the processes in a decoding thread's samples of this round.
+/// A decoding thread's cache of process snapshots in this round.
 #[derive(Debug, Default)]
 pub(in super::super) struct ViewCache {
     views: HashMap<u32, ProcessView>,
+    /// Process id and snapshot of the last sample.
     last: Option<(u32, ProcessView)>,
 }
 
@@ -71,7 +73,7 @@ impl ViewCache {
             return (None, phase);
         };
         let region = view.region(address, time).or_else(|| {
-            // The address may have been mapped since the map was read.
+            // The address may have been mapped since the memory map was read.
             view.memory_map = locked().memory_map(pid);
             self.views.insert(pid, view.clone());
             view.region(address, time)
@@ -79,7 +81,7 @@ impl ViewCache {
         (region, phase)
     }
 
-    /// Ends a round: clears the cache, since the processes may change.
+    /// Ends a round: clears the cache, since processes change from round to round.
     pub(in super::super) fn end_round(&mut self) {
         self.last = None;
         self.views.clear();

@@ -1,4 +1,4 @@
-//! Samples of events through rings in plain memory: attribution, filters and losses.
+//! Samples of events that pass through rings in plain memory: attribution, filters and losses.
 
 use std::{os::unix::fs::MetadataExt as _, sync::Mutex};
 
@@ -23,11 +23,12 @@ use crate::{
     sys::samples::{AccessSample, build},
 };
 
-/// A load from local memory in the encoding of Intel's driver; its snoop hit a modified line.
+/// `perf_mem_data_src` of a load from local memory, as Intel's driver encodes it; the snoop hit a
+/// modified line.
 pub(super) const LOAD: u64 = 0x02 | (0x80 | 0x02) << 5 | 0x10 << 19;
-/// A store.
+/// `perf_mem_data_src` of a store.
 const STORE: u64 = 0x04 | (0x08 | 0x02) << 5;
-/// Neither a load nor a store.
+/// `perf_mem_data_src` of an operation that is neither a load nor a store.
 const NEITHER: u64 = 0x01;
 
 #[derive(Default)]
@@ -44,7 +45,7 @@ pub(super) fn test_buffer(cpu: u32) -> CpuBuffer {
     buffer_with_ring(cpu, fake::pair(1 << 16))
 }
 
-pub(super) fn taken(pid: u32, time: u64, data_source: u64) -> AccessSample {
+pub(super) fn access_sample(pid: u32, time: u64, data_source: u64) -> AccessSample {
     AccessSample {
         pc: 0x40_1000,
         pid,
@@ -69,8 +70,7 @@ pub(super) fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
     wire::record(bindings::PERF_RECORD_FORK, &body, stamp)
 }
 
-/// Children are known before their samples, whichever CPU reports the fork. Samples of other
-/// processes are in the ring but not in the file.
+/// A child belongs to the target from its fork on, whichever CPU reports the fork.
 #[test]
 fn only_samples_of_the_target_are_kept() {
     let proc = Tree::new();
@@ -83,26 +83,26 @@ fn only_samples_of_the_target_are_kept() {
     let all = AllSamples::default();
     let ring = &cpu_buffers[0].buffer.ring;
     for sample in [
-        taken(7, 10, LOAD),
-        taken(8, 21, STORE),
-        taken(9, 21, LOAD),
-        taken(8, 19, LOAD),
-        taken(7, 22, NEITHER),
+        access_sample(7, 10, LOAD),
+        access_sample(8, 21, STORE),
+        access_sample(9, 21, LOAD),
+        access_sample(8, 19, LOAD),
+        access_sample(7, 22, NEITHER),
         AccessSample {
             weight: 19,
-            ..taken(7, 23, LOAD)
+            ..access_sample(7, 23, LOAD)
         },
-        // Its latency is unknown, so it is kept.
+        // A sample of unknown latency is kept.
         AccessSample {
             weight: 0,
             address: 0,
-            ..taken(7, 24, STORE)
+            ..access_sample(7, 24, STORE)
         },
-        taken(u32::MAX, 25, LOAD),
-        // An exited thread of a running process.
+        access_sample(u32::MAX, 25, LOAD),
+        // The thread has exited, and its process still runs.
         AccessSample {
             tid: u32::MAX,
-            ..taken(7, 26, LOAD)
+            ..access_sample(7, 26, LOAD)
         },
     ] {
         assert!(ring.push_aux(&build::sample(&sample)));
@@ -147,7 +147,7 @@ fn only_samples_of_the_target_are_kept() {
     assert_eq!(counts.aux_bytes, 0);
 }
 
-/// Each sample carries its cgroup, even if the task has exited and nothing else is known of it.
+/// Each sample carries its cgroup's id, even if nothing else is known of its task.
 #[test]
 fn samples_of_a_cgroup_have_its_path_even_from_exited_tasks() {
     let tree = Tree::new();
@@ -166,7 +166,7 @@ fn samples_of_a_cgroup_have_its_path_even_from_exited_tasks() {
     for (time, cgroup) in (1..).zip(ids.into_iter().chain([u64::MAX])) {
         let sample = AccessSample {
             cgroup,
-            ..taken(u32::MAX, time, LOAD)
+            ..access_sample(u32::MAX, time, LOAD)
         };
         assert!(cpu_buffers[0].buffer.ring.push_aux(&build::sample(&sample)));
     }
@@ -179,7 +179,7 @@ fn samples_of_a_cgroup_have_its_path_even_from_exited_tasks() {
     assert_eq!((counts.without_thread, counts.of_unknown_cgroups), (2, 1));
 }
 
-/// Samples that arrive during a round belong to the next one.
+/// Samples that arrive during a round are read in the next round.
 #[test]
 fn samples_are_read_once_and_losses_are_counted() {
     let mut cpu_buffers = [test_buffer(0)];
@@ -191,11 +191,17 @@ fn samples_are_read_once_and_losses_are_counted() {
     for _ in 0..50 {
         for _ in 0..300 {
             sent += 1;
-            assert!(push(&cpu_buffers, &build::sample(&taken(7, sent, LOAD))));
+            assert!(push(
+                &cpu_buffers,
+                &build::sample(&access_sample(7, sent, LOAD))
+            ));
         }
         cpu_buffers.iter_mut().for_each(CpuBuffer::mark);
         sent += 1;
-        assert!(push(&cpu_buffers, &build::sample(&taken(7, sent, LOAD))));
+        assert!(push(
+            &cpu_buffers,
+            &build::sample(&access_sample(7, sent, LOAD))
+        ));
         rounds.after_mark(&mut cpu_buffers, &all, false);
         assert_eq!(rounds.counts.samples, sent - 1);
     }

@@ -1,4 +1,4 @@
-//! The file of samples: read back, whole and in its parts.
+//! Reads files of samples back: the whole file, and its parts.
 
 use std::{collections::BTreeMap, fs::File, sync::Arc};
 
@@ -26,12 +26,13 @@ fn samples_are_read_back_from_parquet() {
     for n in 0..count {
         let bytes = cell(Some(n), u64::MAX - u64::from(n), u64::from(n) * 2);
         let record = Records::new(&bytes).next().unwrap().unwrap();
-        let known = n % 3 == 0;
+        // Two of three samples have only what SPE itself reports.
+        let is_attributed = n % 3 == 0;
         let sample = Sample {
-            time: known.then_some(u64::from(n) + (1 << 40)),
+            time: is_attributed.then_some(u64::from(n) + (1 << 40)),
             cpu: Some(n % 128),
             tid: Some(n),
-            task: known.then(|| {
+            task: is_attributed.then(|| {
                 Arc::new(TaskInfo {
                     pid: n,
                     name: format!("task{}", n % 5).into(),
@@ -39,9 +40,9 @@ fn samples_are_read_back_from_parquet() {
                 })
             }),
             cgroup: None,
-            region: known.then(|| format!("region{}", n % 7).into()),
+            region: is_attributed.then(|| format!("region{}", n % 7).into()),
             phase: None,
-            origin: known
+            origin: is_attributed
                 .then(|| SourceTable::Common.load(record.data_source().unwrap()))
                 .flatten(),
             data: SampleData::Record(record),
@@ -67,16 +68,16 @@ fn samples_are_read_back_from_parquet() {
     let mut rows = 0;
     for (n, row) in (0_u32..).zip(reader.get_row_iter(None).unwrap()) {
         let row: BTreeMap<String, Field> = row.unwrap().into_columns().into_iter().collect();
-        let known = n % 3 == 0;
-        let if_known = |field: Field| if known { field } else { Field::Null };
+        let is_attributed = n % 3 == 0;
+        let if_attributed = |field: Field| if is_attributed { field } else { Field::Null };
         let text = |text: &str| Field::Str(text.to_owned());
         assert_eq!(
             row["time_ns"],
-            if_known(Field::ULong(u64::from(n) + (1 << 40)))
+            if_attributed(Field::ULong(u64::from(n) + (1 << 40)))
         );
         assert_eq!(
             row["time"].to_string(),
-            if_known(Field::Long(
+            if_attributed(Field::Long(
                 1_800_000_000_000_000_000 + i64::from(n) + (1 << 40)
             ))
             .to_string()
@@ -85,15 +86,15 @@ fn samples_are_read_back_from_parquet() {
         assert_eq!(row["cpu"], Field::UInt(n % 128));
         assert_eq!(
             (&row["pid"], &row["tid"]),
-            (&if_known(Field::UInt(n)), &Field::UInt(n))
+            (&if_attributed(Field::UInt(n)), &Field::UInt(n))
         );
-        assert_eq!(row["comm"], if_known(text(&format!("task{}", n % 5))));
+        assert_eq!(row["comm"], if_attributed(text(&format!("task{}", n % 5))));
         assert_eq!(row["cgroup"], Field::Null);
         assert_eq!(
             (&row["pc"], &row["pc_el"]),
             (&Field::ULong(0x40_1000), &Field::UInt(0))
         );
-        // A kernel address: the top byte is filled.
+        // SPE records have 56 address bits; the top byte of a kernel address is filled in.
         assert_eq!(row["va"], Field::ULong(u64::MAX - u64::from(n)));
         assert_eq!(row["pa"], Field::Null);
         assert_eq!(
@@ -105,7 +106,7 @@ fn samples_are_read_back_from_parquet() {
         assert_eq!(row["issue_latency"], Field::UInt(4));
         assert_eq!(row["translation_latency"], Field::UInt(1));
         assert_eq!(row["data_source"], Field::ULong(0xe));
-        assert_eq!(row["source"], if_known(text("dram")));
+        assert_eq!(row["source"], if_attributed(text("dram")));
         assert_eq!(row["branch_target"], Field::Null);
         assert_eq!(row["context_el2"], Field::UInt(n));
         rows += 1;
@@ -167,6 +168,7 @@ fn parts_become_one_file_at_the_end() {
     assert!(!parts.exists());
 }
 
+/// The times of the samples in a file.
 fn times(path: &std::path::Path) -> Vec<u64> {
     let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
     let rows = reader.get_row_iter(None).unwrap();

@@ -1,4 +1,4 @@
-//! Samples through rings in plain memory: attribution, losses and order.
+//! SPE samples that pass through rings in plain memory: attribution, losses and order.
 
 mod accesses;
 mod files;
@@ -15,15 +15,17 @@ use proptest::prelude::*;
 use self::rounds::{CollectedSamples, FakeKernel, Rounds, buffer_with_ring, cell, test_buffer};
 use super::{RecordCounts, Sample, Sink, cpu_buffer::CpuBuffer, ring::BufferRings, wire::build};
 
-/// An action of the kernel.
+/// A step of a test: the kernel writes, or a round reads.
 #[derive(Clone, Debug)]
 enum KernelStep {
-    /// Writes samples of a thread, announced or not.
+    /// The kernel writes samples: their number, their thread, and whether they are announced.
     Samples(usize, u32, bool),
-    /// Padding.
+    /// The kernel writes padding of so many cells.
     Skip(usize),
+    /// A round reads all.
     Round,
-    /// Writes samples after the AUX head was read, and before the ring is read.
+    /// The kernel writes samples (their number, their thread) during a round: after the AUX head
+    /// was read, and before the ring is read.
     Torn(usize, u32),
 }
 
@@ -58,21 +60,21 @@ proptest! {
                        announce: bool,
                        sent: &mut Vec<_>| {
             let context = by_context.then_some(tid);
-            let mine: Vec<(u64, Option<u32>)> = (0..count as u64)
+            let samples: Vec<(u64, Option<u32>)> = (0..count as u64)
                 .map(|n| (number + n, (announce || by_context).then_some(tid)))
                 .collect();
-            let cells: Vec<u8> = mine.iter().flat_map(|(n, _)| cell(context, *n, 1)).collect();
+            let cells: Vec<u8> = samples.iter().flat_map(|(n, _)| cell(context, *n, 1)).collect();
             if kernel.samples(ring, &cells, tid, 0, announce) {
                 number += count as u64;
-                sent.extend(mine);
+                sent.extend(samples);
             }
         };
-        // Both areas have space until the next round.
+        // Free space until the next round: bytes of the AUX area, and records of the ring.
         let (mut capacity, mut records) = (8192, 60);
         for step in steps {
             let size = match &step {
                 KernelStep::Samples(count, ..) | KernelStep::Torn(count, _) => 64 * count,
-                KernelStep::Skip(bytes) => 64 * bytes,
+                KernelStep::Skip(cells) => 64 * cells,
                 KernelStep::Round => 0,
             };
             if size > capacity || records == 0 {
@@ -105,7 +107,7 @@ proptest! {
         prop_assert_eq!(rounds.counts.bad.total(), 0);
         prop_assert_eq!(rounds.counts.aux_bytes, kernel.head);
         prop_assert_eq!(rounds.counts.samples, number);
-        // The first sample has the address 0.
+        // The first sample is invalid, since its address is 0.
         prop_assert_eq!(rounds.counts.invalid, number.min(1));
     }
 }
@@ -173,7 +175,7 @@ fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
         cell(Some(9), 0, 1),
         cell(Some(9), 2, 0),
         cell(Some(9), 0, 0),
-        // Branches access nothing.
+        // A branch accesses no data, so an address of zero is valid.
         branch,
     ];
     kernel.samples(&cpu_buffers[0].buffer.ring, &cells.concat(), 9, 0, true);
@@ -189,8 +191,8 @@ fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
     );
 }
 
-/// A process that was created on one CPU and ran on another has its name on both, whichever ring is
-/// read first.
+/// A process that gets its name on one CPU and runs on another one has the name there too,
+/// whichever ring is read first.
 #[test]
 fn names_of_all_rings_are_read_before_samples() {
     let mut cpu_buffers = [test_buffer(0, 4096, 8192), test_buffer(1, 4096, 8192)];
@@ -220,13 +222,13 @@ fn names_of_all_rings_are_read_before_samples() {
     assert_eq!(*names.0.lock().unwrap(), [Some("made".to_owned())]);
 }
 
-/// Each buffer is drained once, in whichever thread is free.
+/// Each buffer is drained once, by any of the threads.
 #[test]
 fn threads_share_the_buffers() {
     let mut cpu_buffers: Vec<CpuBuffer> = (0..8).map(|cpu| test_buffer(cpu, 4096, 65536)).collect();
     let cells = |cpu: u64| -> Vec<u8> {
-        let one = |n| cell(Some(9), cpu * 1000 + n + 1, 1);
-        (0..500).flat_map(one).collect()
+        let numbered = |n| cell(Some(9), cpu * 1000 + n + 1, 1);
+        (0..500).flat_map(numbered).collect()
     };
     for (cpu, cpu_buffer) in (0..).zip(&cpu_buffers) {
         let mut kernel = FakeKernel { head: 0, cpu };
@@ -255,7 +257,7 @@ fn threads_share_the_buffers() {
         .map(|(address, _)| address)
         .collect();
     collected.sort_unstable();
-    let all = (0..8).flat_map(|cpu| (1..=500).map(move |n| cpu * 1000 + n));
-    assert_eq!(collected, all.collect::<Vec<_>>());
+    let expected = (0..8).flat_map(|cpu| (1..=500).map(move |n| cpu * 1000 + n));
+    assert_eq!(collected, expected.collect::<Vec<_>>());
     assert_eq!(rounds.counts.samples, 4000);
 }

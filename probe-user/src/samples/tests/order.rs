@@ -1,5 +1,5 @@
-//! Records about tasks come in order of time, whatever the ring and the round in which they are
-//! read: a child never comes before its parent's fork.
+//! Records about tasks are handled in order of time, whichever ring they are in and in whichever
+//! round they are read: a child's records never come before its fork.
 
 use std::{io, path::Path, sync::Mutex};
 
@@ -12,19 +12,19 @@ use super::{
         process_tree::ProcessTree,
     },
     Rounds,
-    accesses::{LOAD, fork, taken, test_buffer},
+    accesses::{LOAD, access_sample, fork, test_buffer},
 };
 use crate::sys::{ring::fake::RingWriter, samples::build};
 
-/// Forks that the kernel writes during a round, each into a CPU's ring after a given number of
-/// rings were read.
+/// A sink that writes forks into the rings of CPUs in place of the kernel: each fork after a given
+/// number of rings was read.
 struct WritesDuringRound {
     rings: Vec<RingWriter>,
-    /// Number of rings read in all rounds.
+    /// Number of rings read so far, in all rounds.
     rings_read: Mutex<usize>,
-    /// Time, CPU, and the record.
+    /// Number of rings read before the kernel writes the fork, its CPU, and the record.
     forks: Mutex<Vec<(usize, usize, Vec<u8>)>>,
-    /// Processes with samples.
+    /// The processes of the samples.
     pids: Mutex<Vec<Option<u32>>>,
 }
 
@@ -46,7 +46,7 @@ impl Sink for WritesDuringRound {
         let mut rings_read = self.rings_read.lock().unwrap();
         *rings_read += 1;
         let mut forks = self.forks.lock().unwrap();
-        for (_, cpu, record) in forks.extract_if(.., |(at, ..)| *at <= *rings_read) {
+        for (_, cpu, record) in forks.extract_if(.., |(after, ..)| *after <= *rings_read) {
             assert!(self.rings[cpu].push(&record));
         }
         Ok(())
@@ -59,26 +59,29 @@ impl Sink for WritesDuringRound {
     }
 }
 
-/// The second fork of a chain is read first: in the same pass over all rings, or in the last pass
-/// of a round.
+/// The kernel writes two forks at any point of the two passes over two rings. Where the second fork
+/// is read before the first, the records are sorted, or the second fork is deferred.
 #[test]
 fn a_chain_of_forks_over_two_cpus_is_followed() {
-    for at in 1..=4 {
+    for rings_read in 1..=4 {
         let mut cpu_buffers = [test_buffer(0), test_buffer(1)];
-        let forks = vec![(at, 0, fork(7, 8, 20)), (at, 1, fork(8, 9, 30))];
+        let forks = vec![
+            (rings_read, 0, fork(7, 8, 20)),
+            (rings_read, 1, fork(8, 9, 30)),
+        ];
         let writes = WritesDuringRound::new(&cpu_buffers, forks);
         let mut rounds = Rounds::new(true);
         rounds.process_tree =
             ProcessTree::for_target(&RecordTarget::Process(7), Path::new("/nonexistent"));
         rounds.round(&mut cpu_buffers, &writes, false);
-        for sample in [taken(8, 25, LOAD), taken(9, 35, LOAD)] {
+        for sample in [access_sample(8, 25, LOAD), access_sample(9, 35, LOAD)] {
             assert!(cpu_buffers[0].buffer.ring.push_aux(&build::sample(&sample)));
         }
         rounds.round(&mut cpu_buffers, &writes, false);
         assert_eq!(
             *writes.pids.lock().unwrap(),
             [Some(8), Some(9)],
-            "after {at} rings"
+            "after {rings_read} rings"
         );
     }
 }
@@ -91,10 +94,10 @@ proptest! {
         steps in prop::collection::vec((0..3_usize, 0..5_usize), 1..60),
     ) {
         let mut cpu_buffers: Vec<CpuBuffer> = (0..4).take(rings).map(test_buffer).collect();
-        let (mut forks, mut at, mut times) = (Vec::new(), 0, Vec::new());
+        let (mut forks, mut rings_read, mut times) = (Vec::new(), 0, Vec::new());
         for (time, (later, cpu)) in (10..).zip(steps) {
-            at += later;
-            forks.push((at, cpu % rings, fork(1, 2, time)));
+            rings_read += later;
+            forks.push((rings_read, cpu % rings, fork(1, 2, time)));
             times.push(time);
         }
         let writes = WritesDuringRound::new(&cpu_buffers, forks);

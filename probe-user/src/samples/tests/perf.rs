@@ -1,4 +1,4 @@
-//! Reads the raw file with Debian's perf, which decodes SPE on any machine.
+//! Reads the raw file with Debian's perf, which can decode SPE on every machine.
 
 use std::{fs::File, path::Path, process::Command};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::machine::{Machine, Roots};
 
-/// The PMU type in the file; a value that nothing else in it has.
+/// PMU type of the SPE in the file: a value that occurs nowhere else in it.
 const SPE: u32 = 77;
 
 /// perf, if it can be run.
@@ -31,7 +31,7 @@ fn perf() -> Option<Command> {
     Some(perf)
 }
 
-/// The output of perf, and its warnings.
+/// Runs perf. Returns its output and its warnings.
 fn run(perf: &mut Command) -> (String, String) {
     let output = perf.output().unwrap();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -81,7 +81,8 @@ fn machine(sys: &Tree, proc: &Tree) -> Machine {
     Machine::at(roots)
 }
 
-/// The two events, with `sample_id_all`; the second one follows tasks.
+/// The SPE event, and the event that follows tasks; both with `sample_id_all`. `ids` are the ids of
+/// each event.
 fn events(ids: [&[u64]; 2]) -> Vec<EventDescription> {
     let attr = |type_, config| perf_event_attr {
         type_,
@@ -98,14 +99,14 @@ fn events(ids: [&[u64]; 2]) -> Vec<EventDescription> {
     follow.set_mmap(1);
     follow.set_mmap2(1);
     follow.set_mmap_data(1);
-    let files = [spe, follow].into_iter().zip(ids).map(|(mut attr, ids)| {
+    let descriptions = [spe, follow].into_iter().zip(ids).map(|(mut attr, ids)| {
         attr.set_sample_id_all(1);
         EventDescription {
             attr,
             ids: ids.to_vec(),
         }
     });
-    files.collect()
+    descriptions.collect()
 }
 
 fn begin(path: &Path, machine: &Machine) -> RawFile {
@@ -126,7 +127,7 @@ fn begin(path: &Path, machine: &Machine) -> RawFile {
     RawFile::with_head(File::create(path).unwrap(), machine, raw).unwrap()
 }
 
-/// ns of perf's clock at a count of the timer.
+/// ns of perf's clock at a count of the timer, by the time conversion of [`begin`].
 const fn nanos(ticks: u64) -> u64 {
     1_000_000_000 + ticks * 40
 }
@@ -157,7 +158,7 @@ fn record(raw: &RawFile) -> ExpectedSamples {
     }
     let mut expected = Vec::new();
     let mut ticks = 25_000;
-    // Over some wraps of the AUX area.
+    // 40 rounds wrap the AUX area several times.
     for round in 0..40_u64 {
         for (cpu_buffer, kernel) in cpu_buffers.iter().zip(&mut kernels) {
             // One CPU is idle for some rounds.
@@ -185,7 +186,7 @@ fn record(raw: &RawFile) -> ExpectedSamples {
             );
             kernel.head += cells.len() as u64;
         }
-        // Records from `build` have the event id 7, which the file lists from here on.
+        // The file lists the event id 7 of records from `build` only from here on.
         raw.events(events([&[70, 7], &[80, u64::MAX - round]]));
         rounds.round(&mut cpu_buffers, raw, round == 39);
     }
@@ -195,16 +196,16 @@ fn record(raw: &RawFile) -> ExpectedSamples {
 }
 
 /// Time, thread and address of every sample, as perf decodes them.
-fn script(mut perf: Command, path: &Path) -> (ExpectedSamples, String) {
+fn run_script(mut perf: Command, path: &Path) -> (ExpectedSamples, String) {
     perf.args(["script", "--force", "--itrace=i1i", "--ns"]);
     perf.args(["-F", "comm,tid,time,addr", "-i"]).arg(path);
     let (printed, warnings) = run(&mut perf);
-    let mut found: ExpectedSamples = printed.lines().filter_map(sample).collect();
+    let mut found: ExpectedSamples = printed.lines().filter_map(parse_sample).collect();
     found.sort_unstable();
     (found, warnings)
 }
 
-/// Two CPUs over some rounds: every sample is there.
+/// perf finds every sample of two CPUs, over several rounds.
 #[test]
 fn perf_reads_the_raw_file() {
     let (Some(scripted), Some(mut report)) = (perf(), perf()) else {
@@ -216,15 +217,16 @@ fn perf_reads_the_raw_file() {
     let raw = begin(&path, &machine(&sys, &proc));
     let expected = record(&raw);
     raw.finish().unwrap();
-    let (found, warnings) = script(scripted, &path);
+    let (found, warnings) = run_script(scripted, &path);
     assert_eq!(found.len(), expected.len(), "{warnings}");
     assert_eq!(found, expected);
     let (text, _) = run(report.args(["report", "-D", "-i"]).arg(&path));
+    // One record in each of 40 rounds of CPU 0, and in 10 rounds of CPU 1.
     assert_eq!(text.matches("PERF_RECORD_AUX ").count(), 50);
     assert_eq!(text.matches("PERF_RECORD_FINISHED_ROUND").count(), 40);
 }
 
-/// The recorder is killed after a round, with more data on its way into the file.
+/// The recorder is killed after a round, while it writes more data into the file.
 #[test]
 fn perf_reads_the_raw_file_of_a_killed_recording() {
     let Some(scripted) = perf() else { return };
@@ -233,16 +235,17 @@ fn perf_reads_the_raw_file_of_a_killed_recording() {
     let (sys, proc) = (Tree::new(), Tree::new());
     let raw = begin(&path, &machine(&sys, &proc));
     let expected = record(&raw);
-    // Some of it reaches the file, since its buffer is smaller; the rest is lost with the process.
+    // The writer's buffer is smaller, so a part of these bytes reaches the file. The remaining
+    // bytes are lost with the process.
     raw.ring(&[0x55; 100_000]).unwrap();
-    // No destructors run.
+    // No destructor runs in a killed process.
     std::mem::forget(raw);
-    let (found, warnings) = script(scripted, &path);
+    let (found, warnings) = run_script(scripted, &path);
     assert_eq!(found, expected, "{warnings}");
 }
 
-/// `task50    50    1.001000280: ffff...`: time in ns, thread, address.
-fn sample(line: &str) -> Option<(u64, u32, u64)> {
+/// Time in ns, thread and address in a line such as `task50    50    1.001000280: ffff...`.
+fn parse_sample(line: &str) -> Option<(u64, u32, u64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [comm, tid, time, address] = words[..] else {
         return None;
@@ -259,8 +262,8 @@ fn sample(line: &str) -> Option<(u64, u32, u64)> {
     ))
 }
 
-/// Two threads on two sockets that write and read one line of a file: `perf mem report` names the
-/// file, `perf c2c report` the line and the nodes.
+/// Two threads on two sockets write and read one cache line of a mapped file: `perf mem report`
+/// names the file, and `perf c2c report` the line.
 #[test]
 fn perf_names_data_and_shared_lines() {
     let (Some(mut mem), Some(mut c2c), Some(mut header)) = (perf(), perf(), perf()) else {
@@ -295,7 +298,8 @@ fn perf_names_data_and_shared_lines() {
                     pc: Some(0x40_1000 | 1 << 63),
                     context_el2: Some(tid),
                     operation: Some((1, store.into())),
-                    // Retired, first-level access; a load misses there and is served by a peer.
+                    // Event bits: retired, first-level access. Loads have the bit of a miss too,
+                    // and a peer as data source.
                     events: Some((1, if store { 6 } else { 0xe })),
                     total_latency: Some(200),
                     virtual_address: Some(0x7f00_0000_1000 + 8 * u64::from(tid % 2)),

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::sys::records::PerfRecord;
 
-/// A sink that keeps regions and phases.
+/// A sink that keeps the region and the phase of each sample.
 #[derive(Default)]
 struct CollectedRegions(Mutex<Vec<[Option<String>; 2]>>);
 impl Sink for CollectedRegions {
@@ -63,13 +63,13 @@ fn samples_have_the_regions_and_phases_of_their_times() {
     let mut tasks = Tasks::new(Path::new("/nonexistent"));
     let (pid, tid, exec) = (5, 5, false);
     let name = b"program";
-    let known = PerfRecord::Comm {
+    let comm = PerfRecord::Comm {
         pid,
         tid,
         name,
         exec,
     };
-    tasks.on_record(&known, Stamp::default());
+    tasks.on_record(&comm, Stamp::default());
     let sink = CollectedRegions::default();
     // A tick is a nanosecond.
     let ticks = TickClock {
@@ -88,8 +88,9 @@ fn samples_have_the_regions_and_phases_of_their_times() {
         tasks: &Mutex::new(tasks),
         region_index: Some(&Mutex::new(region_index)),
         sink: &sink,
-        last: true,
+        is_last_round: true,
     };
+    // Thread, address and time.
     let accesses = [
         (5, 150, 5),
         (5, 150, 15),
@@ -108,7 +109,7 @@ fn samples_have_the_regions_and_phases_of_their_times() {
         .unwrap();
     drain.done(Vec::new(), &shared).unwrap();
     let a = || Some("a".to_owned());
-    // Nothing is known of the last sample's process.
+    // The process of the last sample is unknown.
     let expected = [
         [None, None],
         [None, a()],

@@ -1,4 +1,4 @@
-//! Rounds over rings in plain memory, and the kernel's writes into them.
+//! Rounds over rings in plain memory, and functions that write into them in place of the kernel.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ use super::super::{
 };
 use crate::machine::cgroup::Hierarchy;
 
-/// The record of a load on a Neoverse core.
+/// A cell of the AUX area: the 64 bytes of an SPE record, here of a load on a Neoverse core.
 pub(super) fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
     Fields {
         pc: Some(0x40_1000 | 1 << 63),
@@ -41,16 +41,16 @@ pub(super) fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
     .neoverse()
 }
 
-/// The kernel's side of a CPU's buffer.
+/// Writes into a CPU's buffer in place of the kernel.
 pub(super) struct FakeKernel {
-    /// AUX bytes so far.
+    /// Number of AUX bytes written so far.
     pub(super) head: u64,
     pub(super) cpu: u32,
 }
 
 impl FakeKernel {
-    /// Writes samples of a task; the record that announces them may not fit. False if the AUX area
-    /// is full.
+    /// Writes samples of a task. With `announce` it also writes the record that announces them, if
+    /// that fits the ring. False if the samples do not fit the AUX area.
     pub(super) fn samples(
         &mut self,
         ring: &BufferRings,
@@ -66,12 +66,13 @@ impl FakeKernel {
         fits
     }
 
-    /// The AUX record that announces cells to be written next.
+    /// The AUX record that announces `cells`, which are written next.
     pub(super) fn announcement(&self, cells: &[u8], flags: u64, stamp: Stamp) -> Vec<u8> {
         let body = build::words(&[self.head, cells.len() as u64, flags]);
         build::record(bindings::PERF_RECORD_AUX, &body, stamp)
     }
 
+    /// A stamp of this CPU, at a time that rises with the AUX bytes.
     pub(super) fn stamp(&self, tid: u32) -> Stamp {
         Stamp {
             pid: tid,
@@ -92,7 +93,7 @@ pub(super) fn buffer_with_ring(cpu: u32, ring: BufferRings) -> CpuBuffer {
         ring,
         cpu: Some(cpu),
         tid: None,
-        spe: Vec::new(),
+        sampling_events: Vec::new(),
         follow: Vec::new(),
         leaders: Vec::new(),
         period_controls: Vec::new(),
@@ -100,7 +101,7 @@ pub(super) fn buffer_with_ring(cpu: u32, ring: BufferRings) -> CpuBuffer {
     CpuBuffer::new(buffer, cpu)
 }
 
-/// A recorder's round without system calls.
+/// Runs rounds as a recorder does, without system calls.
 pub(super) struct Rounds {
     /// The processes to record; None: all.
     pub(super) process_tree: Option<ProcessTree>,
@@ -132,6 +133,7 @@ impl Rounds {
         self.after_mark(cpu_buffers, sink, last);
     }
 
+    /// The steps of a round after [`CpuBuffer::mark`].
     pub(super) fn after_mark(
         &mut self,
         cpu_buffers: &mut [CpuBuffer],
@@ -153,13 +155,16 @@ impl Rounds {
             sources: &DataSourceTables::default(),
             filter: SampleFilter {
                 process_tree: self.process_tree.as_ref(),
-                cgroups: self.cgroups.as_ref().map(|(subtree, at)| (subtree, at)),
+                cgroups: self
+                    .cgroups
+                    .as_ref()
+                    .map(|(subtree, hierarchy)| (subtree, hierarchy)),
                 min_latency: if self.process_tree.is_some() { 20 } else { 0 },
             },
             tasks: &self.tasks,
             region_index: None,
             sink,
-            last,
+            is_last_round: last,
         };
         decode(cpu_buffers, &mut self.drains, &shared).unwrap();
         for drain in &mut self.drains {
@@ -171,7 +176,7 @@ impl Rounds {
     }
 }
 
-/// A sink that keeps address and thread of samples.
+/// A sink that keeps the address and the thread of each sample.
 #[derive(Default)]
 pub(super) struct CollectedSamples(Mutex<Vec<(u64, Option<u32>)>>);
 

@@ -6,15 +6,15 @@ use super::super::is_anonymous;
 use crate::{machine::process::START_TIME_ERROR, sys::records::Inode};
 
 /// Maximum number of mappings of one program. A JIT compiler may map without bound.
-const MAPPINGS: usize = 4096;
+const MAX_MAPPINGS: usize = 4096;
 
 /// An executable mapping of a process, with or without a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Mapped {
     pub(in super::super) start: u64,
-    /// The first address after it.
+    /// The first address after the mapping.
     pub(in super::super) end: u64,
-    /// Its offset in the file.
+    /// Offset of the mapping in the file.
     pub(in super::super) offset: u64,
     /// The file as the process sees it, or the kernel's name for the memory.
     pub(in super::super) name: Box<[u8]>,
@@ -26,24 +26,25 @@ pub(in super::super) struct Mapped {
 }
 
 impl Mapped {
-    /// Whether they overlap.
+    /// Whether this mapping and `other` overlap.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.start < other.end && other.start < self.end
     }
 
-    /// Whether they map the same part of the same file at the same addresses.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    /// Whether this mapping and `other` map the same part of the same file at the same addresses.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
         let range = |mapped: &Self| (mapped.start, mapped.end, mapped.offset);
         range(self) == range(other) && self.name == other.name
     }
 }
 
-/// A program of a process, from a fork or exec on.
+/// A program that a process runs, from a fork or exec on.
 #[derive(Clone, Debug)]
 pub(super) struct ProgramImage {
+    /// When the fork or exec was, in ns of `CLOCK_MONOTONIC`; 0 if unknown.
     pub(super) since: u64,
-    /// In order of time: a later mapping replaces those that it overlaps. A child shares its
-    /// parent's.
+    /// Mappings in order of time: a later one replaces those that it overlaps. A child shares the
+    /// mappings of its parent.
     pub(super) mappings: Arc<Vec<Arc<Mapped>>>,
     /// [`Mappings::losses`](super::Mappings::losses) when procfs was last read; None if it was not
     /// read yet.
@@ -63,14 +64,15 @@ impl ProgramImage {
         }
     }
 
-    /// Adds a mapping; returns how many were dropped for it.
+    /// Adds a mapping. Returns how many older mappings were dropped for it.
     pub(super) fn push(&mut self, mapped: &Arc<Mapped>) -> u64 {
         let overlaps = |known: &Arc<Mapped>| known.start < mapped.end && mapped.start < known.end;
         self.replaced |= self.mappings.iter().any(overlaps);
         push(Arc::make_mut(&mut self.mappings), mapped)
     }
 
-    /// The mapping at an address at `time`: the last one created by then, else the first one.
+    /// The mapping at an address at `time`, or now: the last one created by then, else the first
+    /// one.
     pub(super) fn mapped(&self, address: u64, time: Option<u64>) -> Option<&Arc<Mapped>> {
         let time = time.unwrap_or(u64::MAX);
         let covers = |mapped: &&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
@@ -84,7 +86,7 @@ impl ProgramImage {
 
     /// When the code at an address was created: when the program was executed, or a later mapping
     /// of a file replaced another one.
-    pub(super) fn code(&self, address: u64, time: Option<u64>) -> u64 {
+    pub(super) fn code_start(&self, address: u64, time: Option<u64>) -> u64 {
         if !self.replaced {
             return self.since;
         }
@@ -104,21 +106,22 @@ impl ProgramImage {
 /// A known process.
 #[derive(Debug, Default)]
 pub(super) struct WatchedProcess {
-    /// In order of time; never empty.
+    /// Its programs, in order of time; never empty.
     pub(super) images: Vec<ProgramImage>,
     pub(super) parent: Option<u32>,
+    /// When its first thread exited, in ns of `CLOCK_MONOTONIC`.
     pub(super) ended: Option<u64>,
     /// The round of its last record or lookup.
     pub(super) used: u64,
 }
 
 impl WatchedProcess {
-    /// Memory of its mappings in bytes; shared ones count in proportion.
+    /// Memory of its mappings in bytes. Mappings shared with other processes count in proportion.
     pub(super) fn memory(&self) -> usize {
         let size = |mapped: &Arc<Mapped>| size_of::<(Arc<()>, Mapped)>() + mapped.name.len();
         let images = self.images.iter().map(|image| {
-            let all: usize = image.mappings.iter().map(size).sum();
-            all / Arc::strong_count(&image.mappings)
+            let total: usize = image.mappings.iter().map(size).sum();
+            total / Arc::strong_count(&image.mappings)
         });
         images.sum()
     }
@@ -129,8 +132,8 @@ impl WatchedProcess {
         let next = self.images.partition_point(|image| image.since <= time);
         match next.checked_sub(1) {
             Some(at) => self.images.get(at),
-            // A tick of tolerance: the first sample may be timed before the record, and procfs has
-            // start times in ticks.
+            // Tolerates one tick: the time of the first sample may be before that of the record,
+            // and procfs has start times in ticks.
             None => self
                 .images
                 .first()
@@ -139,10 +142,10 @@ impl WatchedProcess {
     }
 }
 
-/// Adds a mapping; returns how many were dropped for it.
+/// Adds a mapping. Returns how many older mappings were dropped for it.
 fn push(mappings: &mut Vec<Arc<Mapped>>, mapped: &Arc<Mapped>) -> u64 {
-    let dropped = if mappings.len() == MAPPINGS {
-        MAPPINGS / 8
+    let dropped = if mappings.len() == MAX_MAPPINGS {
+        MAX_MAPPINGS / 8
     } else {
         0
     };

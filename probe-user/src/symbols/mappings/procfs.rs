@@ -25,7 +25,7 @@ impl Mappings {
             self.gone.insert(pid);
             return;
         };
-        // Another process had the id at that time.
+        // The process started after `time`: another process had the id then.
         if time.is_some_and(|time| {
             last.is_none() && time.saturating_add(process::START_TIME_ERROR) < born
         }) {
@@ -34,6 +34,7 @@ impl Mappings {
         self.read(pid, born);
     }
 
+    /// Reads procfs again for a known process.
     pub(super) fn reread(&mut self, pid: u32) {
         let image = self
             .processes
@@ -45,6 +46,7 @@ impl Mappings {
         }
     }
 
+    /// Reads the mappings of a process that started at `born`, in ns of `CLOCK_MONOTONIC`.
     fn read(&mut self, pid: u32, born: u64) {
         let lines = maps::lines(&self.proc, pid);
         if lines.is_empty() {
@@ -71,10 +73,10 @@ impl Mappings {
         let Some(image) = process.images.last_mut() else {
             return;
         };
-        let resynced = image.losses_at_read.is_some();
+        let is_resync = image.losses_at_read.is_some();
         let last = image.mappings.last().map(|last| last.since);
-        // New mappings are dated to the last known record.
-        let since = last.filter(|_| resynced).unwrap_or(image.since);
+        // Mappings that are new in procfs get the time of the last known mapping.
+        let since = last.filter(|_| is_resync).unwrap_or(image.since);
         let found = lines
             .into_iter()
             .filter(|line| line.mapping.executable)
@@ -88,20 +90,20 @@ impl Mappings {
                 since,
             });
         let mut dropped = 0;
-        if resynced {
+        if is_resync {
             for mapped in found {
                 // Of overlapping mappings only the last one is current.
-                let top = { &image.mappings }
+                let current = { &image.mappings }
                     .iter()
                     .rev()
                     .find(|known| known.overlaps(&mapped));
-                if top.is_none_or(|top| !top.is(&mapped)) {
+                if current.is_none_or(|current| !current.is_same_as(&mapped)) {
                     dropped += image.push(&Arc::new(mapped));
                 }
             }
         } else {
-            let later = std::mem::take(&mut image.mappings);
-            for mapped in found.map(Arc::new).chain(later.iter().cloned()) {
+            let recorded = std::mem::take(&mut image.mappings);
+            for mapped in found.map(Arc::new).chain(recorded.iter().cloned()) {
                 dropped += image.push(&mapped);
             }
         }

@@ -1,4 +1,4 @@
-//! Invalid programs: nothing hangs or ends this process, and memory is bounded.
+//! Reads invalid programs: that neither hangs nor ends this process, and takes bounded memory.
 
 use std::{
     fs::{self, File},
@@ -40,11 +40,11 @@ fn only_regular_files_below_the_root_are_opened() {
     ] {
         assert!(open(refused).is_none(), "{refused:?}");
     }
-    assert!(opened::link(Path::new("/dev/zero")).is_none());
-    assert!(opened::link(&root.join("fifo")).is_none());
+    assert!(opened::regular_file(Path::new("/dev/zero")).is_none());
+    assert!(opened::regular_file(&root.join("fifo")).is_none());
 }
 
-/// Reads everything that naming reads of a file.
+/// Reads all of a file that is read to name its addresses.
 fn read(source: ElfSource) -> Option<()> {
     let elf = Elf::read(source)?;
     let functions = [SHT_SYMTAB, SHT_DYNSYM].map(|kind| Functions::read(&elf, kind));
@@ -78,13 +78,13 @@ fn a_sparse_file_with_huge_sections_takes_little_memory() {
         file.write_all_at(&(1_u64 << 41).to_ne_bytes(), headers + section * 64 + 32)
             .unwrap();
     }
-    // The content is read up to the limit, or the test would be killed; zeros are no functions.
+    // If more than the limits were read, the test would be killed. Zeros are no functions.
     let elf = Elf::read(ElfSource::File(file.try_clone().unwrap())).unwrap();
     assert!(elf.sections.iter().any(|section| section.size == 1 << 41));
     read(ElfSource::File(file)).unwrap();
 }
 
-/// As many sections as the limit of the section table allows, all of them code.
+/// The program has as many sections as the limit of the section table allows; all of them are code.
 #[test]
 fn memory_for_sections_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn memory_for_sections_is_bounded() {
     let mut bytes = fs::read(&program).unwrap();
     let at = u64::try_from(bytes.len()).unwrap();
     const SECTIONS: u64 = 131_072;
-    // `e_shoff`; `e_shnum` 0: the first section has the number.
+    // Sets `e_shoff`, and `e_shnum` to 0, which means that the first section has the number.
     bytes[0x28..0x30].copy_from_slice(&at.to_ne_bytes());
     bytes[0x3c..0x3e].fill(0);
     for section in 0..SECTIONS {
@@ -134,7 +134,7 @@ fn a_jit_map_is_bounded_and_its_last_line_for_an_address_wins() {
     ] {
         assert_eq!(map.name(address), name, "{address:x}");
     }
-    // 10 GB without an end of a line.
+    // A line of 10 GiB.
     file().set_len(10 << 30).unwrap();
     map.read(file(), &mut u64::MAX.clone());
     assert_eq!(map.name(0x1088), Some("within"));
@@ -152,16 +152,16 @@ fn only_appended_lines_of_a_jit_map_are_read() {
     let mut map = JitMap::default();
     fs::write(&path, "1000 10 first\n2000 10 sec").unwrap();
     assert_eq!(read(&mut map, 100), 14);
-    // The incomplete line is complete now.
+    // The last line was incomplete before.
     fs::write(&path, "1000 10 first\n2000 10 second\n3000 10 third\n").unwrap();
     assert_eq!(read(&mut map, 16), 15);
     let named = |map: &JitMap, address| map.name(address).map(str::to_owned);
     assert_eq!(named(&map, 0x2000).as_deref(), Some("second"));
     assert_eq!(named(&map, 0x3000), None);
-    // First the rest beyond the budget, then nothing.
+    // The first read gets the line that exceeded the budget, the second read nothing.
     assert_eq!([read(&mut map, 100), read(&mut map, 100)], [14, 0]);
     assert_eq!(named(&map, 0x3000).as_deref(), Some("third"));
-    // Another file with this name.
+    // Another file replaces the map file.
     fs::remove_file(&path).unwrap();
     fs::write(&path, "1000 10 other\n").unwrap();
     assert_eq!(read(&mut map, 100), 14);
@@ -187,14 +187,14 @@ fn a_jit_map_takes_bounded_memory() {
 fn a_damaged_program_is_read_without_a_panic() {
     let directory = tempfile::tempdir().unwrap();
     let bytes = fs::read(compile(directory.path(), "damaged", &["-Wl,--build-id"])).unwrap();
-    let sections =
+    let section_headers =
         usize::try_from(u64::from_ne_bytes(bytes[0x28..0x30].try_into().unwrap())).unwrap();
-    let places = prop_oneof![0..1024_usize, sections..bytes.len(), 0..bytes.len()];
-    let changes = prop::collection::vec((places, any::<u8>()), 1..8);
+    let positions = prop_oneof![0..1024_usize, section_headers..bytes.len(), 0..bytes.len()];
+    let changes = prop::collection::vec((positions, any::<u8>()), 1..8);
     proptest!(|(changes in changes, end in prop::option::of(0..bytes.len()))| {
         let mut bytes = bytes.clone();
-        for (place, byte) in changes {
-            bytes[place] = byte;
+        for (position, byte) in changes {
+            bytes[position] = byte;
         }
         bytes.truncate(end.unwrap_or(usize::MAX));
         let _ = read(ElfSource::Memory(bytes));

@@ -1,4 +1,4 @@
-//! Mappings over time, from records and from a fake procfs.
+//! Mappings of processes over time, from records and from a fake procfs.
 
 use test_support::Tree;
 
@@ -47,11 +47,13 @@ fn exit(pid: u32) -> PerfRecord<'static> {
     })
 }
 
+/// Name of the mapping at an address and time.
 fn at(mappings: &mut Mappings, pid: u32, address: u64, time: u64) -> Option<String> {
     let mapped = mappings.at(pid, address, Some(time))?;
     Some(String::from_utf8(mapped.name.to_vec()).unwrap())
 }
 
+/// Mappings that are read from records.
 fn followed(proc: &Tree) -> Mappings {
     let mut mappings = Mappings::new(proc.path());
     mappings.followed = true;
@@ -105,7 +107,8 @@ fn the_time_selects_the_program_and_the_process_of_an_id() {
     );
 }
 
-fn stat(proc: &Tree, pid: u32, start: u64) {
+/// Writes a process that started `start` ticks after the machine.
+fn write_stat(proc: &Tree, pid: u32, start: u64) {
     let before = "0 ".repeat(18);
     proc.write(
         &format!("{pid}/stat"),
@@ -118,14 +121,14 @@ fn stat(proc: &Tree, pid: u32, start: u64) {
 fn lost_records_are_replaced_from_procfs() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
-    stat(&proc, 9, 0);
+    write_stat(&proc, 9, 0);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/old\n");
     assert_eq!(at(&mut mappings, 9, 0x1800, 5).as_deref(), Some("/bin/old"));
     mappings.on_record(&map(9, 0x5000, "/lib/known"), 10);
-    // The process unmaps one library and maps two others, without records.
-    let now = "1000-2000 r-xp 0 fe:01 7 /bin/old\n3000-4000 r-xp 0 fe:01 8 /lib/a\n\
+    // The process unmaps a library and maps two other libraries; their records are lost.
+    let new_maps = "1000-2000 r-xp 0 fe:01 7 /bin/old\n3000-4000 r-xp 0 fe:01 8 /lib/a\n\
                5000-6000 r-xp 0 fe:01 9 /lib/b\n";
-    proc.write("9/maps", now);
+    proc.write("9/maps", new_maps);
     assert_eq!(at(&mut mappings, 9, 0x3800, 20), None);
     mappings.on_record(&PerfRecord::Lost(3), 15);
     for (address, name) in [(0x1800, "/bin/old"), (0x3800, "/lib/a"), (0x5800, "/lib/b")] {
@@ -135,10 +138,10 @@ fn lost_records_are_replaced_from_procfs() {
 }
 
 #[test]
-fn a_process_started_after_a_sample_does_not_name_it() {
+fn a_process_that_started_after_a_sample_gives_it_no_name() {
     let proc = Tree::new();
-    // An hour after the start of the machine.
-    stat(&proc, 9, 360_000);
+    // The process started an hour after the machine.
+    write_stat(&proc, 9, 360_000);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/new\n");
     let mut mappings = followed(&proc);
     assert_eq!(at(&mut mappings, 9, 0x1800, 5), None);
@@ -179,7 +182,7 @@ fn mappings_of_all_processes_take_bounded_memory() {
         }
     }
     mappings.on_record(&exit(60), 2000);
-    // Each process takes more than 10,000 bytes, and less than 15,000.
+    // Each of the 100 processes takes between 10,000 and 15,000 bytes.
     mappings.bound_memory(1_000_000);
     let dropped = mappings.counts.dropped_processes;
     assert!((1..40).contains(&dropped), "{dropped}");
@@ -194,7 +197,7 @@ fn mappings_of_all_processes_take_bounded_memory() {
 fn after_a_gap_in_records_procfs_is_read_again() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
-    stat(&proc, 9, 0);
+    write_stat(&proc, 9, 0);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/old\n");
     assert_eq!(at(&mut mappings, 9, 0x1800, 5).as_deref(), Some("/bin/old"));
     // The process has loaded another library, without a record.
@@ -216,7 +219,7 @@ fn a_sample_before_the_first_known_program_has_no_name() {
     mappings.on_record(&exec(9), 5 * SECOND);
     mappings.on_record(&map(9, 0x1000, "/bin/new"), 5 * SECOND + 1);
     assert_eq!(at(&mut mappings, 9, 0x1800, 4 * SECOND), None);
-    assert_eq!(mappings.image(9, Some(4 * SECOND)), 0);
+    assert_eq!(mappings.image_start(9, Some(4 * SECOND)), 0);
     let first = 5 * SECOND - 1000;
     assert_eq!(
         at(&mut mappings, 9, 0x1800, first).as_deref(),
@@ -225,7 +228,7 @@ fn a_sample_before_the_first_known_program_has_no_name() {
 }
 
 #[test]
-fn a_library_that_replaces_another_is_other_code() {
+fn code_of_a_library_that_replaces_another_one_starts_later() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     for (time, record) in [
@@ -239,13 +242,13 @@ fn a_library_that_replaces_another_is_other_code() {
     ] {
         mappings.on_record(&record, time);
     }
-    let mut code = |pid, address, time| mappings.code(pid, address, Some(time));
+    let mut code = |pid, address, time| mappings.code_start(pid, address, Some(time));
     assert_eq!([code(9, 0x1800, 15), code(9, 0x1800, 45)], [10, 10]);
     assert_eq!([code(9, 0x5800, 30), code(9, 0x5800, 45)], [10, 40]);
     assert_eq!([code(8, 0x5800, 55), code(8, 0x5800, 65)], [50, 60]);
     // Memory without a file is distinguished only by the program.
     mappings.on_record(&map(9, 0x5000, "//anon"), 70);
-    assert_eq!(mappings.code(9, 0x5800, Some(75)), 10);
+    assert_eq!(mappings.code_start(9, 0x5800, Some(75)), 10);
 }
 
 #[test]
@@ -274,7 +277,7 @@ fn a_missing_process_is_looked_up_once_a_round() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     assert_eq!(at(&mut mappings, 9, 0x1800, 5), None);
-    stat(&proc, 9, 0);
+    write_stat(&proc, 9, 0);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/late\n");
     assert_eq!(at(&mut mappings, 9, 0x1800, 5), None);
     mappings.end_round(0);
@@ -282,7 +285,7 @@ fn a_missing_process_is_looked_up_once_a_round() {
         at(&mut mappings, 9, 0x1800, 5).as_deref(),
         Some("/bin/late")
     );
-    // A process with a record exists.
+    // After a record of a process, procfs is read at once.
     assert_eq!(at(&mut mappings, 7, 0x1800, 5), None);
     mappings.on_record(&fork(7, 9), 10);
     assert_eq!(

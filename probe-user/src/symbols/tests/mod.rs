@@ -1,4 +1,4 @@
-//! Names of real programs, and invalid programs.
+//! Names addresses of real programs, and reads invalid programs.
 
 mod hostile;
 mod mappings;

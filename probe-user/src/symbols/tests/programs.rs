@@ -1,10 +1,11 @@
-//! Functions of all kinds of programs: plain, stripped, with libraries, ended, in containers.
+//! Names functions of all kinds of programs: plain, stripped, with libraries, ended, in containers.
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
 use super::target::{Target, compile, following, function, is_root, run, symbols};
 use crate::symbols::AddressOwner;
 
+/// Demangled name of the C++ function whose address the program prints for `hot`.
 const HOT: &str = "load::hot(int)";
 
 #[test]
@@ -14,10 +15,10 @@ fn functions_of_fixed_and_position_independent_programs_have_names() {
         let program = compile(directory.path(), name, &arguments);
         let mut target = Target::start(&program);
         let mut symbols = symbols();
-        for (asked, named) in [("hot", HOT), ("cold", "cold")] {
-            let address = target.ask(asked);
+        for (line, function) in [("hot", HOT), ("cold", "cold")] {
+            let address = target.ask(line);
             let place = symbols.name(AddressOwner::Process(target.pid()), address + 1, None);
-            assert_eq!(place.function.as_deref(), Some(named), "{name}");
+            assert_eq!(place.function.as_deref(), Some(function), "{name}");
             assert_eq!(Path::new(&*place.module), program);
         }
         // An unmapped address.
@@ -55,7 +56,7 @@ fn a_stripped_program_has_its_module_and_offset() {
     assert_eq!(place.function, None);
     assert_eq!(Path::new(&*place.module), program);
     assert_eq!(place.build_id.map(|id| id.len()), Some(20));
-    // The linker's default address of programs at a fixed address.
+    // The linker's default base of programs at a fixed address.
     if cfg!(target_arch = "x86_64") {
         assert_eq!(place.offset, address - 0x40_0000);
     }
@@ -78,7 +79,7 @@ fn a_debug_link_is_followed_if_the_build_ids_match() {
         named
     };
     assert_eq!(named().as_deref(), Some("cold"));
-    // A debug file of another build.
+    // The debug file of another build is not used.
     let first_debug = fs::read(&debug).unwrap();
     build("-O1");
     strip(&program, Some(&debug));
@@ -96,8 +97,8 @@ fn a_library_that_is_loaded_late_has_names() {
         .args(["-shared", "-fPIC", "-o"])
         .args([&library, &source]));
     let program = compile(directory.path(), "loads", &["-DLOADS", "-ldl"]);
-    let all = [Some(following()).filter(|_| is_root()), Some(symbols())];
-    for mut symbols in all.into_iter().flatten() {
+    let with_and_without_watch = [Some(following()).filter(|_| is_root()), Some(symbols())];
+    for mut symbols in with_and_without_watch.into_iter().flatten() {
         let mut target = Target::start(&program);
         let address = target.ask("hot");
         symbols.catch_up();
@@ -128,7 +129,7 @@ fn a_process_that_ended_has_names() {
     target.end();
     symbols.catch_up();
     assert_eq!(function(&mut symbols, pid, address).as_deref(), Some(HOT));
-    // Once more, with its file removed.
+    // The same for a program whose file is removed.
     let mut target = Target::start(&program);
     let (pid, address) = (target.pid(), target.ask("hot"));
     symbols.catch_up();
@@ -206,7 +207,7 @@ fn a_process_whose_first_thread_ended_has_names() {
     while !status().contains("State:\tZ") {
         std::thread::yield_now();
     }
-    // Even if its file was removed.
+    // Root can read its file even if it was removed.
     if is_root() {
         fs::remove_file(&program).unwrap();
     }
@@ -251,7 +252,7 @@ fn a_container_has_names_from_its_own_files() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut target = Target::of(&mut container(directory.path()));
+    let mut target = Target::run_by(&mut container(directory.path()));
     let address = target.ask("cold");
     let pid = contained(target.pid());
     let mut symbols = symbols();
@@ -275,7 +276,7 @@ fn a_container_that_ended_has_names() {
     }
     let directory = tempfile::tempdir().unwrap();
     let mut symbols = following();
-    let mut target = Target::of(&mut container(directory.path()));
+    let mut target = Target::run_by(&mut container(directory.path()));
     let address = target.ask("hot");
     let pid = contained(target.pid());
     symbols.catch_up();

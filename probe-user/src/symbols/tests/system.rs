@@ -1,4 +1,4 @@
-//! The kernel's own code, and the vDSO.
+//! Names functions of the kernel and of the vDSO.
 
 use std::{collections::HashSet, fs};
 
@@ -13,8 +13,8 @@ use crate::{
 #[test]
 fn functions_of_the_running_kernel_have_names() {
     let mut symbols = symbols();
-    let all = fs::read_to_string("/proc/kallsyms").unwrap();
-    let line = all
+    let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap();
+    let line = kallsyms
         .lines()
         .find(|line| line.ends_with(" T schedule"))
         .unwrap();
@@ -74,7 +74,7 @@ fn modules_and_bpf_programs_loaded_later_have_names() {
         name(&mut symbols, module),
         expected(Some("nft_do"), "[nf_tables]", module)
     );
-    // Far after the last symbol.
+    // This address is far after the last symbol.
     assert_eq!(name(&mut symbols, 0xffff_9100_0000_0000).0, None);
 }
 
@@ -116,7 +116,7 @@ fn hidden_kernel_addresses_have_a_reason_with_advice() {
     let why = "functions of the kernel have no names: the kernel hides its addresses \
                (kernel.kptr_restrict is 2): set it to 1 and run pmuscope as root or with CAP_SYSLOG";
     assert_eq!(symbols.kernel_hidden(), Some(why));
-    // kallsyms is not read again.
+    // kallsyms is not read again, since it would still hide the addresses.
     tree.write("proc/kallsyms", "ffff800000000100 T schedule\n");
     symbols.end_round(0);
     let place = symbols.name(AddressOwner::Kernel, 0xffff_8000_0000_0110, None);
@@ -141,6 +141,6 @@ fn functions_of_the_vdso_have_names() {
             place.function.map(|name| name.to_string())
         })
         .collect();
-    let clock = |name: &String| name.ends_with("clock_gettime");
-    assert!(names.iter().any(clock), "{names:?}");
+    let is_clock = |name: &String| name.ends_with("clock_gettime");
+    assert!(names.iter().any(is_clock), "{names:?}");
 }

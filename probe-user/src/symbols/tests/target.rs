@@ -1,4 +1,4 @@
-//! A compiled test program that prints its addresses.
+//! A compiled test program that prints the addresses of its functions.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -27,7 +27,7 @@ pub(super) fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}: {status}");
 }
 
-/// The program while it runs.
+/// The running test program.
 pub(super) struct Target {
     child: Child,
     input: ChildStdin,
@@ -36,10 +36,11 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn start(program: &Path) -> Self {
-        Self::of(&mut Command::new(program))
+        Self::run_by(&mut Command::new(program))
     }
 
-    pub(super) fn of(command: &mut Command) -> Self {
+    /// Starts a command that executes the program.
+    pub(super) fn run_by(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -52,7 +53,7 @@ impl Target {
         }
     }
 
-    /// The address that it prints for a line.
+    /// Sends a line to the program. Returns the address that it prints.
     pub(super) fn ask(&mut self, line: &str) -> u64 {
         writeln!(self.input, "{line}").unwrap();
         let mut answer = String::new();
@@ -64,7 +65,7 @@ impl Target {
         self.child.id()
     }
 
-    /// Waits until it ends.
+    /// Closes the program's input, and waits for its end.
     pub(super) fn end(mut self) {
         drop(self.input);
         assert!(self.child.wait().unwrap().success());
@@ -82,7 +83,7 @@ pub(super) fn function(symbols: &mut Symbols, pid: u32, address: u64) -> Option<
     place.function.map(|name| name.to_string())
 }
 
-/// Whether this process is root; prints a message if not.
+/// Whether this process is root; if not, prints that the test is skipped.
 pub(super) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

@@ -1,4 +1,4 @@
-//! Records as the kernel writes them, damaged ones, and random bytes.
+//! Parses records as the kernel writes them, damaged records, and random bytes.
 
 use proptest::prelude::*;
 
@@ -123,7 +123,7 @@ fn flags_mark_an_exec_and_a_build_id() {
     let id: Vec<u8> = (1..=20).collect();
     let begin = words(&[10, 4096, 8192, 0]);
     let end = [&words32(&[1, 2])[..], b"/data\0\0\0"].concat();
-    // An impossible size is cut.
+    // A size above 20 is cut to 20.
     for (size, length) in [(20, 20), (8, 8), (255, 20)] {
         let body = [&begin[..], &[size, 0, 0, 0], &id, &end].concat();
         let mut map = Vec::new();
@@ -157,10 +157,10 @@ proptest! {
     #[test]
     fn every_byte_is_a_record_or_damage(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
-        sizes in any::<bool>(),
+        has_valid_size in any::<bool>(),
     ) {
         let mut bytes = bytes;
-        if sizes && bytes.len() >= 48 {
+        if has_valid_size && bytes.len() >= 48 {
             let size = u16::try_from(bytes.len() / 8 * 8).unwrap();
             bytes[6..8].copy_from_slice(&size.to_ne_bytes());
         }

@@ -18,16 +18,16 @@ fn refusal<T: fmt::Debug>(opened: io::Result<T>) -> String {
 fn a_new_directory_and_its_files_are_for_their_owner_alone() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a/own");
-    let own = TrustedDirectory::make(&path).unwrap();
-    own.file("state").unwrap();
-    own.make_directory("below").unwrap();
+    let trusted = TrustedDirectory::make(&path).unwrap();
+    trusted.file("state").unwrap();
+    trusted.make_directory("below").unwrap();
     let mode = |name: &str| fs::metadata(path.join(name)).unwrap().mode() & 0o777;
     assert_eq!(
         (mode(""), mode("state"), mode("below")),
         (0o700, 0o600, 0o700)
     );
-    assert_eq!(own.names().unwrap(), ["below", "state"]);
-    assert!(own.existing("none").unwrap().is_none());
+    assert_eq!(trusted.names().unwrap(), ["below", "state"]);
+    assert!(trusted.existing("none").unwrap().is_none());
 }
 
 #[test]
@@ -38,12 +38,12 @@ fn files_that_others_can_change_are_refused() {
     set_mode(&path, 0o770);
     assert!(refusal(TrustedDirectory::open(&path)).ends_with("(its mode is 0770)"));
     set_mode(&path, 0o1777);
-    let own = TrustedDirectory::open(&path).unwrap();
-    own.file("state").unwrap();
+    let trusted = TrustedDirectory::open(&path).unwrap();
+    trusted.file("state").unwrap();
     if geteuid().is_root() {
         std::os::unix::fs::chown(path.join("state"), Some(65534), None).unwrap();
-        assert!(refusal(own.file("state")).contains("state belongs to user 65534"));
-        assert!(refusal(own.existing("state")).contains("state belongs to user 65534"));
+        assert!(refusal(trusted.file("state")).contains("state belongs to user 65534"));
+        assert!(refusal(trusted.existing("state")).contains("state belongs to user 65534"));
     }
     set_mode(&path, 0o755);
     TrustedDirectory::open(&path).unwrap();
@@ -75,17 +75,17 @@ fn no_link_is_followed() {
     fs::create_dir(&victim).unwrap();
     fs::write(victim.join("file"), "kept").unwrap();
     let path = root.path().join("own");
-    let own = TrustedDirectory::make(&path).unwrap();
+    let trusted = TrustedDirectory::make(&path).unwrap();
     symlink(&victim, path.join("session")).unwrap();
     symlink(victim.join("file"), path.join("lock")).unwrap();
     symlink(&victim, root.path().join("link")).unwrap();
 
     assert!(refusal(TrustedDirectory::make(&root.path().join("link"))).contains("symbolic link"));
-    assert!(refusal(own.directory("session")).contains("symbolic link"));
-    assert!(refusal(own.make_directory("session")).contains("symbolic link"));
-    assert!(refusal(own.file("lock")).contains("symbolic link"));
-    assert!(refusal(own.existing("lock")).contains("symbolic link"));
-    own.remove_file("session").unwrap();
+    assert!(refusal(trusted.directory("session")).contains("symbolic link"));
+    assert!(refusal(trusted.make_directory("session")).contains("symbolic link"));
+    assert!(refusal(trusted.file("lock")).contains("symbolic link"));
+    assert!(refusal(trusted.existing("lock")).contains("symbolic link"));
+    trusted.remove_file("session").unwrap();
     assert_eq!(fs::read_to_string(victim.join("file")).unwrap(), "kept");
 }
 
@@ -117,17 +117,17 @@ fn a_link_of_another_user_among_the_ancestors_is_refused() {
 #[test]
 fn opening_a_special_file_does_not_block() {
     let root = tempfile::tempdir().unwrap();
-    let own = TrustedDirectory::make(&root.path().join("own")).unwrap();
-    let pipe = own.path().join("pipe");
+    let trusted = TrustedDirectory::make(&root.path().join("own")).unwrap();
+    let pipe = trusted.path().join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    own.make_directory("below").unwrap();
+    trusted.make_directory("below").unwrap();
     for name in ["pipe", "below"] {
         assert!(
-            refusal(own.file(name)).contains("no regular file"),
+            refusal(trusted.file(name)).contains("no regular file"),
             "{name}"
         );
         assert!(
-            refusal(own.existing(name)).contains("regular file"),
+            refusal(trusted.existing(name)).contains("regular file"),
             "{name}"
         );
     }
