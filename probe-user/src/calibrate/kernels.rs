@@ -30,7 +30,7 @@ pub(super) enum Kernel {
     PointerChase,
     /// Reads and writes words at random places.
     RandomUpdate,
-    /// Reads every word of a small part, which stays in the caches: it moves nothing.
+    /// Reads every word of memory that stays in the caches, and so moves nothing.
     CachedRead,
 }
 
@@ -61,14 +61,14 @@ impl Kernel {
         }
     }
 
-    /// Whether it moves memory.
-    pub(super) fn moves(self) -> bool {
+    /// Whether it moves data between memory and the caches.
+    pub(super) fn moves_memory(self) -> bool {
         self != Self::CachedRead
     }
 
-    /// The kernel over its own memory of `bytes`, which is not yet touched. `cached` bytes stay in
-    /// the core's caches.
-    pub(super) fn over(self, bytes: u64, cached: u64) -> io::Result<Running> {
+    /// The kernel with its own memory of `bytes`, or of `cached` bytes, which stay in the core's
+    /// caches. The memory is not yet touched.
+    pub(super) fn with_memory(self, bytes: u64, cached: u64) -> io::Result<Running> {
         Ok(match self {
             Self::Triad => Running::Triad(Arrays::new(bytes)?, Stores::Plain),
             Self::NonTemporalTriad => Running::Triad(Arrays::new(bytes)?, Stores::NonTemporal),
@@ -99,22 +99,22 @@ impl Running {
     /// Does a part of the work: one pass over the memory, or a number of random accesses.
     pub(super) fn step(&mut self, vectors: Vectors) {
         /// Number of random accesses in a step.
-        const RANDOM: u64 = 1 << 13;
+        const RANDOM_ACCESSES: u64 = 1 << 13;
         match self {
             Self::Triad(arrays, stores) => arrays.triad(vectors, *stores, 1),
             Self::Chase(chain) => {
-                chain.chase(RANDOM);
+                chain.chase(RANDOM_ACCESSES);
             }
             Self::Words(Kernel::StridedRead, words) => words.read(7 * LINE / size_of::<u64>()),
             Self::Words(Kernel::Copy, words) => words.copy(),
             Self::Words(Kernel::Zero, words) => words.zero(),
-            Self::Words(Kernel::RandomUpdate, words) => words.update(RANDOM),
+            Self::Words(Kernel::RandomUpdate, words) => words.update(RANDOM_ACCESSES),
             Self::Words(_, words) => words.read(1),
         }
     }
 }
 
-/// Words in memory.
+/// Memory as 64-bit words.
 pub(super) struct Words {
     pages: Pages,
     words: usize,
@@ -187,7 +187,7 @@ mod tests {
     fn every_kernel_runs_over_memory_of_any_size() {
         for kernel in Kernel::ALL {
             for bytes in [0, 4096, 100_000] {
-                let mut running = kernel.over(bytes, 4096).unwrap();
+                let mut running = kernel.with_memory(bytes, 4096).unwrap();
                 running.touch();
                 running.step(Vectors::detect());
                 running.step(Vectors::detect());

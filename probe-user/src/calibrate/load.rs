@@ -17,7 +17,7 @@ use rustix::{
 use super::{CalibrateError, kernels::Kernel};
 use crate::roofline::kernels::Vectors;
 
-/// Memory of one thread.
+/// Sizes of one thread's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadBytes {
     /// Bytes that exceed all caches.
@@ -26,7 +26,8 @@ pub(super) struct ThreadBytes {
     pub(super) cached: u64,
 }
 
-/// Runs `during` while the kernel runs on each of the CPUs. The kernel's memory is touched before.
+/// Calls `during` while the kernel runs on each of the CPUs. All threads touch the kernel's memory
+/// before that.
 pub(super) fn run<T>(
     kernel: Kernel,
     cpus: &[u32],
@@ -63,6 +64,7 @@ pub(super) fn run<T>(
     })
 }
 
+/// Pins this thread to the CPU, and maps and touches the kernel's memory.
 fn prepare(
     kernel: Kernel,
     cpu: u32,
@@ -79,7 +81,7 @@ fn prepare(
     // The lowest priority, so that the counting thread gets the CPU first and a pull is short.
     // Linux may refuse it.
     let _least = setpriority_process(None, 19);
-    let memory = kernel.over(bytes.memory, bytes.cached);
+    let memory = kernel.with_memory(bytes.memory, bytes.cached);
     let mut running = memory.map_err(|error| CalibrateError::Memory {
         bytes: bytes.memory,
         error,

@@ -19,10 +19,10 @@ use crate::{
     window::{Window, float},
 };
 
-/// Measurements of each kernel on one CPU, and on all.
+/// The number of measurements of each kernel, on one CPU and again on all CPUs.
 const RUNS: usize = 3;
-/// Where the kernel reports no caches: the memory of all threads, and what stays in the caches of a
-/// core and of all cores.
+/// Bytes to use if Linux reports no caches: the memory of all threads, and what stays in the caches
+/// of one core and of all cores.
 const WITHOUT_CACHES: (u64, u64, u64) = (384 << 20, 256 << 10, 256 << 10);
 /// The memory as a multiple of the last-level caches: STREAM's rule for three arrays.
 const BEYOND_CACHES: u64 = 12;
@@ -36,30 +36,30 @@ pub struct Measured {
     pub traffics: Vec<CalibratedTraffic>,
     /// By metric and kernel, in the order of measurement.
     pub patterns: Vec<MeasuredPattern>,
-    /// By metric: events that are left out, since they also count accesses that are not of its
-    /// traffic.
+    /// Metrics and their events that are left out, since these also count accesses that are not of
+    /// the metric's traffic.
     pub left_out: Vec<(String, String)>,
     /// Metrics that are left out, each in a sentence with the reason.
     pub undivided: Vec<String>,
 }
 
-/// What a kernel did.
+/// What a kernel moved, and what events counted for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredPattern {
     /// The metric.
     pub metric: String,
-    /// The kernel, and on how many CPUs.
+    /// The kernel and its number of CPUs.
     pub name: String,
     /// The traffic per second, in counts of the metric.
     pub per_second: f64,
     /// By event: its counts for each count of the traffic; None for a kernel that moves none of it.
     pub counts: Option<Vec<f64>>,
-    /// The events.
+    /// Names of the events.
     pub events: Vec<String>,
 }
 
-/// Runs every kernel on this machine, which must do nothing else. With measurements of a second it
-/// takes two minutes. `progress` gets the name of each kernel before it runs.
+/// Runs every kernel on this machine, which must do nothing else. It takes two minutes if a
+/// measurement takes a second. `progress` gets the name of each kernel before it runs.
 ///
 /// # Errors
 ///
@@ -91,12 +91,12 @@ pub fn calibrate(
     let online = machine.online()?;
     let allowed = allowed_cpus().map_err(Box::new)?;
     let cpus: Vec<u32> = online.iter().filter(|cpu| allowed.contains(*cpu)).collect();
-    let kernels = measurement.all(machine, &cpus, progress)?;
+    let kernels = measurement.run_kernels(machine, &cpus, progress)?;
     measurement.measured(machine, &kernels)
 }
 
 /// A metric to calibrate.
-struct Calibrated {
+struct MetricToCalibrate {
     /// Index into the metrics of the plan.
     at: usize,
     name: String,
@@ -127,14 +127,14 @@ fn plan(machine: &Machine, options: &CalibrateOptions) -> Result<Plan, Calibrate
     Ok(plan)
 }
 
-fn metrics(plan: &Plan) -> Vec<Calibrated> {
+fn metrics(plan: &Plan) -> Vec<MetricToCalibrate> {
     let planned_metrics = plan.metrics.list.iter().enumerate();
     let calibrated = planned_metrics.filter_map(|(at, planned)| {
         let traffic = planned.metric.apportion.needs()?;
         let weights = plan.weights.iter().enumerate();
         let traffic_weights = weights.filter(|(_, weight)| weight.of == traffic);
         let named = traffic_weights.map(|(at, weight)| (at, weight.name.to_string()));
-        Some(Calibrated {
+        Some(MetricToCalibrate {
             at,
             name: planned.metric.name.clone(),
             weights: named.collect(),
@@ -145,7 +145,7 @@ fn metrics(plan: &Plan) -> Vec<Calibrated> {
 
 struct Measurement<'a> {
     session: Session,
-    metrics: Vec<Calibrated>,
+    metrics: Vec<MetricToCalibrate>,
     plan: Plan,
     options: &'a CalibrateOptions,
 }
@@ -155,7 +155,7 @@ type ByMetric = Vec<KernelRuns>;
 
 impl Measurement<'_> {
     /// Runs every kernel on one CPU and on all CPUs.
-    fn all(
+    fn run_kernels(
         &mut self,
         machine: &Machine,
         cpus: &[u32],
@@ -166,56 +166,56 @@ impl Measurement<'_> {
         let level = caches.iter().map(|cache| cache.level).max();
         let last = caches.iter().filter(|cache| Some(cache.level) == level);
         let last: Vec<u64> = last.map(|cache| cache.size).collect();
-        let all: u64 = last.iter().sum();
+        let last_bytes: u64 = last.iter().sum();
         // A core uses one of the last-level caches, and shares it with others.
-        let (memory, of_core, of_all) = match last.iter().min() {
+        let (memory, core_cache, all_caches) = match last.iter().min() {
             None => WITHOUT_CACHES,
-            Some(smallest) => (all * BEYOND_CACHES, smallest / 2, all / 2),
+            Some(smallest) => (last_bytes * BEYOND_CACHES, smallest / 2, last_bytes / 2),
         };
         let memory = self.options.size.unwrap_or(memory);
-        let mut all = Vec::new();
+        let mut kernels = Vec::new();
         for threads in [1, cpus.len()] {
-            if threads == 1 && cpus.len() == 1 && !all.is_empty() {
+            if threads == 1 && cpus.len() == 1 && !kernels.is_empty() {
                 break;
             }
             let each = threads as u64;
             let bytes = ThreadBytes {
                 memory: memory / each,
-                cached: of_core.min(of_all / each),
+                cached: core_cache.min(all_caches / each),
             };
             for kernel in Kernel::ALL {
                 let name = format!("{} on {threads}", kernel.name());
                 progress(&name);
-                all.push(self.kernel(kernel, &name, &cpus[..threads], bytes)?);
+                kernels.push(self.run_kernel(kernel, &name, &cpus[..threads], bytes)?);
             }
         }
-        Ok(all)
+        Ok(kernels)
     }
 
     /// The runs of one kernel, minus the counts while nothing runs.
-    fn kernel(
+    fn run_kernel(
         &mut self,
         kernel: Kernel,
         name: &str,
         cpus: &[u32],
         bytes: ThreadBytes,
     ) -> Result<ByMetric, CalibrateError> {
-        let before = self.reading(name)?;
+        let before = self.measure(name)?;
         let runs = run(kernel, cpus, bytes, || {
-            // The first reading may include the start of the threads, so it is discarded.
-            self.reading(name)?;
+            // The first measurement may include the start of the threads, so it is discarded.
+            self.measure(name)?;
             (0..RUNS)
-                .map(|_| self.reading(name))
+                .map(|_| self.measure(name))
                 .collect::<Result<Vec<_>, _>>()
         })?;
-        let after = self.reading(name)?;
+        let after = self.measure(name)?;
         let of_metric = |at: usize| {
             let idle = [&before[at], &after[at]];
             let metric_runs: Vec<&Run> = runs.iter().map(|run| &run[at]).collect();
             let others = idle.map(|idle| idle.traffic / idle.seconds);
             KernelRuns {
                 name: name.to_owned(),
-                moves: kernel.moves(),
+                moves: kernel.moves_memory(),
                 threads: cpus.len(),
                 others: others.into_iter().fold(0.0, f64::max),
                 runs: less_idle(&metric_runs, idle),
@@ -224,20 +224,21 @@ impl Measurement<'_> {
         Ok((0..self.metrics.len()).map(of_metric).collect())
     }
 
-    /// Counts for the time of one measurement. Returns one run for each metric.
-    fn reading(&mut self, kernel: &str) -> Result<Vec<Run>, CalibrateError> {
+    /// Counts during one measurement. Returns a run for each metric.
+    fn measure(&mut self, kernel: &str) -> Result<Vec<Run>, CalibrateError> {
         let begin = self.session.pull()?;
         thread::sleep(self.options.time);
         let end = self.session.pull()?;
         let window = Window::between(&begin, &end, &self.plan);
-        let all = self.metrics.iter();
-        all.map(|metric| self.metric_run(metric, &window, kernel))
+        let metrics = self.metrics.iter();
+        metrics
+            .map(|metric| self.metric_run(metric, &window, kernel))
             .collect()
     }
 
     fn metric_run(
         &self,
-        metric: &Calibrated,
+        metric: &MetricToCalibrate,
         window: &Window,
         kernel: &str,
     ) -> Result<Run, CalibrateError> {
@@ -310,7 +311,8 @@ impl Measurement<'_> {
     }
 }
 
-/// The runs minus the rate of two idle measurements, which other programs cause.
+/// The runs without what other programs cause: the rates of two measurements without a kernel are
+/// subtracted.
 fn less_idle(runs: &[&Run], idle: [&Run; 2]) -> Vec<Run> {
     let rate = |value: &dyn Fn(&Run) -> f64| {
         let sum: f64 = idle.iter().map(|run| value(run)).sum();

@@ -1,6 +1,6 @@
-//! Calibrates the weights of memory traffic on this machine (docs/reference/calibrate.md). Kernels,
-//! loops with known accesses to memory, run alone. A [`Calibration`] is computed from the counts of
-//! the cores' events and of the socket's counters.
+//! Calibrates the weights of memory traffic on this machine (docs/reference/calibrate.md). Kernels
+//! are loops with known accesses to memory, and nothing else should run beside them. A
+//! [`Calibration`] is computed from the counts of the cores' events and of the socket's counters.
 
 mod kernels;
 mod load;
@@ -30,31 +30,32 @@ pub struct CalibrateOptions {
     pub metrics: Vec<String>,
     /// The chip, if it is not detected.
     pub chip: Option<Chip>,
-    /// Bytes that the kernels of all threads work on together; None: twelve times the last cache.
+    /// Bytes that the kernels of all threads work on together; None: twelve times the last-level
+    /// caches.
     pub size: Option<u64>,
-    /// The time of one measurement. Each kernel takes six.
+    /// The time of one measurement. A run of a kernel takes six measurements.
     pub time: Duration,
 }
 
 /// Why the machine cannot be calibrated. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
-    /// The catalogue.
+    /// An error of the catalogue.
     #[error(transparent)]
     Catalogue(#[from] Box<CatalogueError>),
     /// The metrics cannot be counted here.
     #[error(transparent)]
     Plan(#[from] Box<PlanRequestError>),
-    /// The session.
+    /// An error of the session.
     #[error(transparent)]
     Session(#[from] Box<SessionError>),
-    /// The CPUs that this process may run on.
+    /// The CPUs that this process may run on are unknown.
     #[error(transparent)]
     Allowed(#[from] Box<RooflineError>),
-    /// The online CPUs.
+    /// The online CPUs are unknown.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
-    /// Several sockets.
+    /// The machine has several sockets.
     #[error(
         "this machine has {0} sockets, and a calibration is of one: which memory the CPUs of \
          several access is not in it"
@@ -74,7 +75,7 @@ pub enum CalibrateError {
         /// The error of the system call.
         error: io::Error,
     },
-    /// The kernels' memory.
+    /// The memory of the kernels cannot be mapped.
     #[error("cannot map {bytes} bytes ({error}): give a smaller --size")]
     Memory {
         /// Bytes to map.
@@ -82,7 +83,7 @@ pub enum CalibrateError {
         /// The error of the system call.
         error: io::Error,
     },
-    /// Others move memory too.
+    /// Other programs move memory too.
     #[error(
         "{metric}: others moved {percent:.1}% of what {kernel} did: calibrate on a machine that \
          does nothing else"
@@ -92,16 +93,16 @@ pub enum CalibrateError {
         metric: String,
         /// The kernel.
         kernel: String,
-        /// What others moved before or after the kernel ran, in percent of its traffic.
+        /// What other programs moved before or after the kernel ran, in percent of its traffic.
         percent: f64,
     },
-    /// The metric does not see what the kernels do.
+    /// The metric does not count what the kernels move.
     #[error(
         "{0}: the socket counted nothing while the kernels ran: is --chip this machine's, and are \
          the counters of its memory there (`pmuscope list metrics`)?"
     )]
     NoTraffic(String),
-    /// Counters that were not counted.
+    /// An event or the traffic was not counted.
     #[error("{metric}: {what} was not counted while {kernel} ran: stop other users of counters")]
     NotCounted {
         /// The metric.
@@ -111,7 +112,7 @@ pub enum CalibrateError {
         /// The kernel.
         kernel: String,
     },
-    /// No event is left.
+    /// Every event also counts accesses that are not of the metric's traffic.
     #[error(
         "{metric}: every event also counts accesses that are not of its traffic ({events}): it \
          cannot be divided here"

@@ -1,4 +1,4 @@
-//! The table of what was measured.
+//! A calibration's measurements as a table.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Computes the vectors of a calibration from the counts of kernels.
+//! Computes the vectors of a calibration, the counts of each pattern, from the runs of kernels.
 
 use super::CalibrateError;
 use crate::calibration::{CalibratedTraffic, Pattern};
@@ -11,8 +11,8 @@ const COUNTS_WITHOUT_TRAFFIC: f64 = 0.02;
 /// moves on as many CPUs: most kernels only read, or only write.
 const MOVES_NONE: f64 = 0.005;
 
-/// The part of a kernel's traffic that others may move.
-const OTHERS: f64 = 0.02;
+/// The largest part of a kernel's traffic that other programs may move.
+const MAX_OTHERS: f64 = 0.02;
 
 /// What one kernel did in one measurement, minus the counts while nothing ran.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) struct Run {
     pub(super) seconds: f64,
     /// The metric's traffic, in its counts.
     pub(super) traffic: f64,
-    /// By event.
+    /// The counts of each event.
     pub(super) counts: Vec<f64>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct KernelRuns {
     pub(super) moves: bool,
     /// The CPUs that it ran on.
     pub(super) threads: usize,
-    /// What others moved per second before or after it, whichever is more.
+    /// What other programs moved per second before or after the kernel ran, whichever is more.
     pub(super) others: f64,
     pub(super) runs: Vec<Run>,
 }
@@ -56,8 +56,8 @@ impl KernelRuns {
         (self.sum(|run| run.counts[event]) / self.sum(|run| run.traffic)).max(0.0)
     }
 
-    /// The relative standard deviation of one run around [`Self::per_traffic`], including the error
-    /// of this mean of the runs.
+    /// The relative standard deviation of one run around [`Self::per_traffic`]. It includes the
+    /// error of that mean of the runs.
     #[expect(clippy::cast_precision_loss, reason = "some runs")]
     fn spread(&self, event: usize) -> f64 {
         let each = self.runs.iter().map(|run| run.counts[event] / run.traffic);
@@ -71,7 +71,7 @@ impl KernelRuns {
     }
 }
 
-/// The kernels whose traffic is the metric's.
+/// The kernels that move the metric's traffic.
 fn moving<'a>(
     metric: &str,
     kernels: &'a [KernelRuns],
@@ -88,12 +88,12 @@ fn moving<'a>(
     if moving.is_empty() {
         return Err(CalibrateError::NoTraffic(metric.to_owned()));
     }
-    let part = |it: &KernelRuns| it.others / it.traffic_per_second();
-    match moving.iter().find(|it| part(it) > OTHERS) {
+    let part_of_others = |it: &KernelRuns| it.others / it.traffic_per_second();
+    match moving.iter().find(|it| part_of_others(it) > MAX_OTHERS) {
         Some(kernel) => Err(CalibrateError::Busy {
             metric: metric.to_owned(),
             kernel: kernel.name.clone(),
-            percent: part(kernel) * 100.0,
+            percent: part_of_others(kernel) * 100.0,
         }),
         None => Ok(moving),
     }
@@ -124,9 +124,9 @@ pub(super) fn calibrated(
         });
     }
     let spread = |event: &usize| {
-        // Counts near 0 vary more, and do not matter.
-        let most = moving.iter().map(|it| it.per_traffic(*event));
-        let most = most.fold(0.0, f64::max);
+        // Counts near 0 vary more, and are left out since they do not matter.
+        let per_traffic = moving.iter().map(|it| it.per_traffic(*event));
+        let most = per_traffic.fold(0.0, f64::max);
         let counting = moving
             .iter()
             .filter(|it| it.per_traffic(*event) > most / 100.0);
@@ -212,9 +212,9 @@ mod tests {
         );
     }
 
-    /// As on a Xeon: a stream of reads writes next to nothing, and others write as much.
+    /// As on a Xeon: a stream of reads writes next to nothing, and other programs write as much.
     #[test]
-    fn kernels_that_only_read_are_no_writes() {
+    fn kernels_that_only_read_are_no_patterns_of_writes() {
         let mut read = kernel("read-stream", true, &[(0.2, [0.0, 90.0])]);
         read.others = 0.2;
         let copy = kernel("copy", true, &[(100.0, [100.0, 100.0])]);

@@ -5,16 +5,16 @@ use serde::Serialize;
 
 use super::{
     CalibratedTraffic,
-    fit::{product, traffic_per_event},
+    fit::{traffic_per_event, weighted_sum},
     mixtures::{MixtureRange, Mixtures},
 };
 
 /// The counts of an owner in a window, by event of the calibration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnerCounts {
-    /// Counts, estimated for the whole time where events are multiplexed.
+    /// Counts, estimated for the whole time if events are multiplexed.
     pub counts: Vec<f64>,
-    /// The variances of `counts` by their estimated part.
+    /// The variances of `counts`, which come from their estimated part.
     pub variances: Vec<f64>,
 }
 
@@ -42,7 +42,8 @@ pub struct PartError {
     pub calibration: f64,
     /// Patterns that move different amounts and have the same counts.
     pub mixture: f64,
-    /// What these causes lack, by comparison with monitors of the hardware; 0 without monitors.
+    /// Error beyond these causes, which a comparison with the hardware's monitors showed; 0 without
+    /// monitors.
     pub residual: f64,
 }
 
@@ -56,7 +57,7 @@ impl PartError {
         hypot(hypot(counted, known), self.residual)
     }
 
-    /// The same error, but not less than this.
+    /// The same error, raised to `least` by its residual if it is smaller.
     #[must_use]
     pub fn at_least(&self, least: f64) -> Self {
         let lacking = (least.powi(2) - self.all().powi(2)).max(0.0).sqrt();
@@ -79,7 +80,7 @@ impl PartError {
         };
         match by_cause.all() {
             0.0 => by_cause,
-            squares => by_cause.scale((self.all() + other.all()) / squares),
+            sum => by_cause.scale((self.all() + other.all()) / sum),
         }
     }
 
@@ -101,7 +102,7 @@ impl PartError {
 pub enum NoPart {
     /// The owner's counts are unknown.
     Unseen,
-    /// The owner has no counts: it moved nothing, or what no event counts.
+    /// The owner's counts are all 0: it moved nothing, or only what no event counts.
     NoCounts,
     /// No mixture of the calibrated patterns gives the owner's counts.
     NoMixture,
@@ -114,14 +115,14 @@ pub enum NoPart {
 pub enum NoEstimate {
     /// The owners' counts stand for more than was moved, whatever the mixture.
     MoreThanMoved,
-    /// More was moved than any mixture of patterns has counts for.
+    /// More was moved than the counts explain, whatever the mixture.
     Unexplained,
 }
 
-/// Errors above this part of a share are too wide, if they are above [`NEGLIGIBLE`] too.
+/// Errors above this part of a share are too wide, unless they are below [`NEGLIGIBLE`].
 const WIDE: f64 = 0.5;
-/// The part of the socket's traffic below which an error does not matter: of owners that move
-/// almost nothing.
+/// The part of the socket's traffic below which an error does not matter: that of an owner that
+/// moves almost nothing.
 const NEGLIGIBLE: f64 = 0.001;
 /// The part of the traffic that patterns may leave unexplained: they were measured on a quiet
 /// machine, three times, and the traffic is counted a little earlier or later than the events.
@@ -130,18 +131,18 @@ const UNEXPLAINED: f64 = 0.05;
 const FITS: f64 = 2.0;
 
 impl CalibratedTraffic {
-    /// The parts of `moved`, the traffic's counts, in the order of `owners`; `apart` is how much
-    /// more or less may have been moved in the time of their counts. An owner without counts was
-    /// not counted: it may have moved all that the others did not.
+    /// Each owner's part of the traffic `moved`, in the order of `owners`. `apart`: how much more
+    /// or less may have been moved while their events were counted. An owner that is None was not
+    /// counted: it may have moved all that the others did not.
     ///
     /// An owner may run any mixture of the patterns that has its counts. So its part is within the
-    /// range of these mixtures, and at most what the least parts of all others leave. Within their
-    /// ranges the parts begin with the coefficients that explain all patterns best, and are then
-    /// moved, each in proportion to its variance, to sum up to the traffic.
+    /// range of these mixtures, and at most what the least parts of all others leave. The parts
+    /// start at the coefficients that explain all patterns best. They are then moved within their
+    /// ranges, each in proportion to its variance, to sum up to the traffic.
     ///
-    /// The error is the distance to the farther end. Half of the range divided by the root of 3,
-    /// the standard deviation of equally probable mixtures, is too small: with one event a pointer
-    /// chase beside streams was within it in 32 of 100 simulated windows.
+    /// The error is the distance to the farther end of the range. Half of the range divided by the
+    /// root of 3, the standard deviation of equally probable mixtures, would be too small: with one
+    /// event a pointer chase beside streams was within it in 32 of 100 simulated windows.
     ///
     /// # Errors
     ///
@@ -171,8 +172,8 @@ impl CalibratedTraffic {
         let mut parts: Vec<Part> = (owners.iter().zip(&ends.parts))
             .map(|(owner, (low, high))| {
                 let likely = match owner {
-                    Some(owner) => product(&owner.counts, &coefficients),
-                    // It may have moved all that the others did not.
+                    Some(owner) => weighted_sum(&owner.counts, &coefficients),
+                    // It may have moved anything up to all that the others did not.
                     None => *high / 2.0,
                 };
                 Part::new(*low, *high, likely)
@@ -185,14 +186,14 @@ impl CalibratedTraffic {
         let traffics: Vec<f64> = parts.iter().map(|part| part.traffic * scale).collect();
         let mut distances = vec![ends.distances(&traffics, moved, &causes)];
         for causes in causes.fewer() {
-            // Without a cause it may be that no mixture fits. The range is then the part alone.
+            // With fewer causes, possibly no mixture fits. The range is then the estimate alone.
             let narrower: Vec<_> = (ranges_by(&causes).into_iter().zip(&ranges).zip(&traffics))
                 .map(|((narrower, range), at)| {
-                    let only = MixtureRange {
+                    let estimate_alone = MixtureRange {
                         low: *at,
                         high: *at,
                     };
-                    range.map(|_| narrower.unwrap_or(only))
+                    range.map(|_| narrower.unwrap_or(estimate_alone))
                 })
                 .collect();
             let ends = Ends::of(&narrower, moved, &causes);
@@ -208,17 +209,17 @@ impl CalibratedTraffic {
                 return Err(NoPart::NoMixture);
             }
             let error = PartError::of(distances.iter().map(|by_owner| by_owner[at]));
-            let wide = error.all() > (WIDE * traffic).max(NEGLIGIBLE * moved);
+            let is_too_wide = error.all() > (WIDE * traffic).max(NEGLIGIBLE * moved);
             let part = OwnerPart {
                 traffic: *traffic,
                 error,
             };
-            (!wide).then_some(part).ok_or(NoPart::TooWide)
+            (!is_too_wide).then_some(part).ok_or(NoPart::TooWide)
         });
         Ok(stated.collect())
     }
 
-    /// Where an owner's counts may be, by event.
+    /// The range of an owner's true counts, by event.
     fn bounds(&self, owner: &OwnerCounts, causes: &Causes) -> Vec<(f64, f64)> {
         let counts = owner.counts.iter().zip(&owner.variances).zip(&self.spreads);
         let bounds = counts.map(|((count, variance), spread)| {
@@ -229,13 +230,14 @@ impl CalibratedTraffic {
             };
             let spread = if causes.calibration { *spread } else { 0.0 };
             let error = FITS * hypot(counting.sqrt(), spread * count);
-            // The mean of a count of 0 may be above 0.
+            // A count of 0 may have a mean above 0.
             let unseen = if causes.counting { FITS * FITS } else { 0.0 };
             ((count - error).max(0.0), count + error + unseen)
         });
         bounds.collect()
     }
 
+    /// The counts of each pattern for one unit of traffic.
     fn vectors(&self) -> Vec<&[f64]> {
         let patterns = self.patterns.iter();
         patterns.map(|it| it.counts.as_slice()).collect()
@@ -260,30 +262,31 @@ impl Causes {
         }
     }
 
-    /// Without the skew, then without the errors of the counts, then without those of the patterns.
+    /// First without the skew, then also without the errors of the counts, then also without those
+    /// of the patterns.
     fn fewer(self) -> [Self; 3] {
-        let at_once = Self { apart: 0.0, ..self };
-        let counted = Self {
+        let no_skew = Self { apart: 0.0, ..self };
+        let no_counting = Self {
             counting: false,
-            ..at_once
+            ..no_skew
         };
-        let known = Self {
+        let no_calibration = Self {
             calibration: false,
-            ..counted
+            ..no_counting
         };
-        [at_once, counted, known]
+        [no_skew, no_counting, no_calibration]
     }
 
-    /// How much of the traffic may be missing from all parts.
+    /// How much of the traffic may be missing from the sum of the parts.
     fn missing(&self, moved: f64) -> f64 {
         let unexplained = if self.calibration { UNEXPLAINED } else { 0.0 };
         unexplained * moved + self.apart
     }
 }
 
-/// Where the owners' parts may be.
+/// The ranges of the owners' parts.
 struct Ends {
-    /// By owner: the ends of its own range, and at most what the others leave.
+    /// By owner: the ends of its range. The upper end is at most what the others leave.
     parts: Vec<(f64, f64)>,
     /// The sum of the lower ends.
     least: f64,
@@ -307,19 +310,19 @@ impl Ends {
         }
     }
 
-    /// By owner: the distance from its part to the farther end.
+    /// By owner: the distance from its part, `traffics`, to the farther end.
     fn distances(&self, traffics: &[f64], moved: f64, causes: &Causes) -> Vec<f64> {
-        // What no mixture has counts for may be anyone's.
+        // Traffic that no mixture explains may belong to any owner.
         let unexplained = match causes.calibration {
             true => (moved + causes.apart - self.most).max(0.0),
             false => 0.0,
         };
         let distance = |(traffic, (low, high)): (&f64, &(f64, f64))| {
-            // What the others cannot have moved is its own.
+            // The owner moved what the others cannot have moved.
             let own = moved - causes.missing(moved) - (self.most - high);
             let by_counts = (high + unexplained - traffic).max(traffic - low.max(own));
-            // Traffic that was moved in only one of the two windows is this owner's with the
-            // probability of its part.
+            // Traffic that was moved either while the events or while the traffic was counted, not
+            // during both, belongs to this owner with the probability of its part.
             let part = if moved > 0.0 {
                 (traffic / moved).min(1.0)
             } else {
@@ -333,15 +336,15 @@ impl Ends {
 }
 
 impl PartError {
-    /// From the distances to the farther end: first with all causes, then each with one cause
-    /// fewer.
+    /// From distances to the farther end: the first with all causes, each further one with one
+    /// cause fewer.
     fn of(distances: impl Iterator<Item = f64>) -> Self {
-        let mut nearest = f64::INFINITY;
-        // Fewer causes never allow more.
+        let mut smallest = f64::INFINITY;
+        // With fewer causes, the distance never grows.
         let nested: Vec<f64> = distances
             .map(|distance| {
-                nearest = nearest.min(distance);
-                nearest
+                smallest = smallest.min(distance);
+                smallest
             })
             .collect();
         let cause = |at: usize| {
@@ -358,7 +361,7 @@ impl PartError {
     }
 }
 
-/// An owner's part, and where it may be.
+/// An owner's part, and its range.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     low: f64,
@@ -370,7 +373,7 @@ struct Part {
 }
 
 impl Part {
-    /// `likely` is brought into the range.
+    /// A part of `likely`, or of the end of the range that is nearest to it.
     fn new(low: f64, high: f64, likely: f64) -> Self {
         let traffic = likely.clamp(low, high);
         let (half, middle) = ((high - low) / 2.0, f64::midpoint(low, high));
@@ -393,12 +396,12 @@ impl Part {
                 false => part.traffic - part.low,
             };
             let free = parts.iter().filter(|part| room(part) > 0.0);
-            let all: f64 = free.map(|part| part.variance).sum();
-            if all <= 0.0 || missing.abs() <= 1e-9 * moved {
+            let sum: f64 = free.map(|part| part.variance).sum();
+            if sum <= 0.0 || missing.abs() <= 1e-9 * moved {
                 break;
             }
             for part in parts.iter_mut().filter(|part| room(part) > 0.0) {
-                let more = missing * part.variance / all;
+                let more = missing * part.variance / sum;
                 part.traffic = (part.traffic + more).clamp(part.low, part.high);
             }
         }

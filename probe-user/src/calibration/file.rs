@@ -11,10 +11,10 @@ use sha2::{Digest, Sha256};
 use super::{CalibratedTraffic, MadeOn, UsedCalibration};
 use crate::machine::Machine;
 
-/// The number of this format.
+/// The version of the format that this program reads and writes.
 const FORMAT: u32 = 1;
 
-/// Where the calibrations of a fleet are by convention, also in the chart's pods.
+/// The conventional directory for the calibrations of a fleet, also in the pods of the Helm chart.
 pub const DIRECTORY: &str = "/etc/pmuscope-calibration";
 
 /// A calibration of a machine.
@@ -22,29 +22,29 @@ pub const DIRECTORY: &str = "/etc/pmuscope-calibration";
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     format: u32,
-    /// Where it was made.
+    /// The machine on which it was made.
     pub machine: CalibratedMachine,
-    /// What was calibrated.
+    /// What events count, by metric.
     #[serde(rename = "traffic")]
     pub traffics: Vec<CalibratedTraffic>,
 }
 
-/// The facts of a machine on which its events' counts depend, and which machine it is. A
+/// The facts of a machine on which the counts of its events depend, and the machine's identity. A
 /// calibration holds for all machines with the same CPU, sockets and NUMA nodes per socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CalibratedMachine {
     /// The CPU: vendor, family and model on x86, `MIDR_EL1` on Arm.
     pub cpu: String,
-    /// The sockets.
+    /// Number of sockets.
     pub sockets: u32,
-    /// The NUMA nodes of a socket: more than one with sub-NUMA clustering.
+    /// Number of NUMA nodes of a socket: more than one with sub-NUMA clustering.
     pub nodes_per_socket: usize,
-    /// The version of the microcode, where the CPU has one.
+    /// The version of the microcode, if the CPU has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microcode: Option<String>,
-    /// Which machine of the type it is: a hash of the UUID in its firmware, where root can read
-    /// one.
+    /// The identity of the machine: a hash of its firmware's UUID. None if there is none, or if
+    /// this process may not read it (only root may).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -80,7 +80,7 @@ enum Problem {
 }
 
 impl Problem {
-    fn of(self, path: &Path) -> CalibrationError {
+    fn in_file(self, path: &Path) -> CalibrationError {
         CalibrationError {
             file: path.display().to_string(),
             problem: Box::new(self),
@@ -89,7 +89,7 @@ impl Problem {
 }
 
 impl CalibrationError {
-    /// Whether there are calibrations, but of machines of other types. Nothing is wrong with them.
+    /// Whether the calibrations are valid, but all of machines of other types.
     #[must_use]
     pub fn is_of_another_machine(&self) -> bool {
         matches!(
@@ -99,14 +99,14 @@ impl CalibrationError {
     }
 }
 
-/// The calibrations in a directory, by name.
+/// The `*.toml` files in a directory, sorted by name.
 fn files_in(directory: &Path) -> Result<Vec<PathBuf>, CalibrationError> {
     let entries = fs::read_dir(directory).and_then(|entries| {
         entries
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<io::Result<Vec<_>>>()
     });
-    let mut files = entries.map_err(|error| Problem::Unreadable(error).of(directory))?;
+    let mut files = entries.map_err(|error| Problem::Unreadable(error).in_file(directory))?;
     files.retain(|file| file.extension().is_some_and(|it| it == "toml"));
     files.sort();
     Ok(files)
@@ -123,9 +123,9 @@ impl Calibration {
         }
     }
 
-    /// Reads a file for use on this machine, or the file of a directory that fits: `*.toml`, of
-    /// machines of several types. Of several that fit, one with this microcode, else the last by
-    /// name.
+    /// Reads a calibration for this machine: a file, or the file of a directory that fits. The
+    /// directory may have `*.toml` files of several types of machines. If several files fit, it
+    /// takes one with this machine's microcode, else the last by name.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Calibration {
         for file in files {
             let text = fs::read_to_string(&file).map_err(Problem::Unreadable);
             let read = text.and_then(|text| Self::parse(&text));
-            all.push((read.map_err(|problem| problem.of(&file))?, file));
+            all.push((read.map_err(|problem| problem.in_file(&file))?, file));
         }
         let count = all.len();
         let other = all.first().map(|(read, _)| read.machine.to_string());
@@ -156,7 +156,7 @@ impl Calibration {
                 Some(of) if !is_directory => Problem::Elsewhere { of, this },
                 _ => Problem::NoneFits { count, this },
             };
-            return Err(problem.of(path));
+            return Err(problem.in_file(path));
         };
         if read.machine.microcode != this.microcode {
             tracing::warn!(
@@ -187,13 +187,13 @@ impl Calibration {
         }
     }
 
-    /// The calibration, for plans on this machine.
+    /// The part of the calibration that plans on this machine use.
     #[must_use]
     pub fn used_on(self, machine: &Machine) -> UsedCalibration {
         let this = CalibratedMachine::of(machine).id;
-        let made_here = this.is_some() && this == self.machine.id;
+        let is_made_here = this.is_some() && this == self.machine.id;
         UsedCalibration {
-            made_on: match made_here {
+            made_on: match is_made_here {
                 true => MadeOn::ThisMachine,
                 false => MadeOn::SameType,
             },
@@ -213,7 +213,7 @@ impl Calibration {
 }
 
 impl CalibratedMachine {
-    /// Whether a calibration of one holds for the other.
+    /// Whether the machines are of one type: a calibration of one holds for the other.
     fn is_type_of(&self, other: &Self) -> bool {
         let of_type = |it: &Self| Self {
             microcode: None,
@@ -245,7 +245,7 @@ impl CalibratedMachine {
     }
 }
 
-/// The hash of an identifier, which readers of a calibration must not learn.
+/// A hash of an identifier, since readers of a calibration must not learn the identifier.
 fn hash(id: &str) -> String {
     let mut hash = Sha256::new_with_prefix("pmuscope calibration ");
     hash.update(id);
@@ -272,35 +272,37 @@ impl fmt::Display for CalibratedMachine {
 impl CalibratedTraffic {
     /// What is wrong with it, if anything.
     fn mistake(&self) -> Option<String> {
-        /// More would take too long to try.
-        const EVENTS: usize = 4;
-        const PATTERNS: usize = 24;
+        /// With more, estimates would take too long: they try all combinations.
+        const MAX_EVENTS: usize = 4;
+        /// As for `MAX_EVENTS`.
+        const MAX_PATTERNS: usize = 24;
         let Self {
             metric,
             events,
             spreads,
             patterns,
         } = self;
-        let number = |value: &f64| value.is_finite() && *value >= 0.0;
-        if events.is_empty() || events.len() > EVENTS {
+        let is_valid = |value: &f64| value.is_finite() && *value >= 0.0;
+        if events.is_empty() || events.len() > MAX_EVENTS {
             return Some(format!(
-                "{metric} has {} events, of 1 to {EVENTS}",
+                "{metric} has {} events, of 1 to {MAX_EVENTS}",
                 events.len()
             ));
         }
-        if patterns.is_empty() || patterns.len() > PATTERNS {
+        if patterns.is_empty() || patterns.len() > MAX_PATTERNS {
             return Some(format!(
-                "{metric} has {} patterns, of 1 to {PATTERNS}",
+                "{metric} has {} patterns, of 1 to {MAX_PATTERNS}",
                 patterns.len()
             ));
         }
-        if spreads.len() != events.len() || !spreads.iter().all(number) {
+        if spreads.len() != events.len() || !spreads.iter().all(is_valid) {
             return Some(format!(
                 "{metric} has not one spread of 0 or more for each event"
             ));
         }
-        let wrong = |counts: &[f64]| counts.len() != events.len() || !counts.iter().all(number);
-        let wrong = patterns.iter().find(|pattern| wrong(&pattern.counts))?;
+        let is_wrong =
+            |counts: &[f64]| counts.len() != events.len() || !counts.iter().all(is_valid);
+        let wrong = patterns.iter().find(|pattern| is_wrong(&pattern.counts))?;
         Some(format!(
             "pattern {} of {metric} has not one count of 0 or more for each event",
             wrong.name
@@ -397,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_for_machines_of_its_type() {
+    fn a_calibration_is_for_machines_of_its_type() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("calibration.toml");
         fs::write(&file, calibration().text()).unwrap();

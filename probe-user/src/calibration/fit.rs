@@ -1,10 +1,10 @@
-//! The traffic of each event that explains all patterns of a calibration best.
+//! The traffic per count of each event that explains the patterns of a calibration best.
 
 use super::{mixtures::subsets, solve::solve};
 
-/// Coefficients of at least 0 that bring each pattern's counts nearest to one unit of traffic, by
-/// least squares. There are few events, so every set of events with a coefficient above 0 is tried;
-/// the result is exact. All are 0 if no event counts anything.
+/// The coefficients, by event and at least 0, whose weighted sum of each pattern's counts is
+/// nearest to one unit of traffic (least squares). The result is exact: since there are few events,
+/// it tries every set of events with a coefficient above 0. All are 0 if no event counts anything.
 pub(super) fn traffic_per_event(patterns: &[&[f64]], events: usize) -> Vec<f64> {
     let nothing = vec![0.0; events];
     let mut best = (squared_error(patterns, &nothing), nothing);
@@ -36,12 +36,12 @@ pub(super) fn traffic_per_event(patterns: &[&[f64]], events: usize) -> Vec<f64> 
 }
 
 fn squared_error(patterns: &[&[f64]], bytes: &[f64]) -> f64 {
-    let error = |counts: &&[f64]| 1.0 - product(counts, bytes);
+    let error = |counts: &&[f64]| 1.0 - weighted_sum(counts, bytes);
     patterns.iter().map(|counts| error(counts).powi(2)).sum()
 }
 
 /// The traffic that counts stand for by these coefficients.
-pub(super) fn product(counts: &[f64], bytes: &[f64]) -> f64 {
+pub(super) fn weighted_sum(counts: &[f64], bytes: &[f64]) -> f64 {
     counts.iter().zip(bytes).map(|(count, of)| count * of).sum()
 }
 
@@ -52,14 +52,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_event_of_two_patterns() {
-        // 64 for the first, 256 for the second: least squares of 1 - v b.
+    fn one_event_is_fitted_to_two_patterns() {
+        // The patterns move 64 and 256 bytes per count: the least squares of 1 - counts x bytes.
         let bytes = traffic_per_event(&[&[1.0 / 64.0], &[0.25 / 64.0]], 1);
         assert!((bytes[0] - 64.0 * 1.25 / 1.0625).abs() < 1e-6, "{bytes:?}");
     }
 
     #[test]
-    fn an_event_that_misleads_has_no_part() {
+    fn an_event_that_only_adds_error_has_a_coefficient_of_0() {
         let bytes = traffic_per_event(&[&[1.0, 0.0], &[1.0, 5.0]], 2);
         assert_eq!(bytes, [1.0, 0.0]);
         assert_eq!(traffic_per_event(&[&[0.0]], 1), [0.0]);
@@ -68,7 +68,7 @@ mod tests {
     proptest! {
         /// No small change of a coefficient explains the patterns better.
         #[test]
-        fn nothing_near_is_better(
+        fn no_coefficients_nearby_are_better(
             patterns in prop::collection::vec(prop::collection::vec(0.0_f64..2.0, 3), 1..8),
             event in 0..3_usize,
             change in prop::sample::select(vec![-1e-3, 1e-3]),

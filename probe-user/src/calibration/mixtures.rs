@@ -1,15 +1,16 @@
-//! The traffic that counts can stand for: the range over all mixtures of calibrated patterns whose
-//! events are the counted ones.
+//! The range of traffic that counts can stand for, over all mixtures of calibrated patterns that
+//! have these counts.
 //!
-//! Several patterns against few events have no unique mixture, so there is no best one here, only
-//! the two ends. Weights, the traffic per count of each event, bound them: with weights by which no
-//! pattern counts for less than it moves, the weighted counts of a mixture are at least what it
-//! moved. The upper end is the smallest weighted sum of the counts with such weights (duality of
-//! linear programs). The lower end is the largest weighted sum with weights by which no pattern
-//! counts for more than it moves. Which weights can be the best does not depend on the counts, so
-//! they are found once. The result is exact.
+//! There are more patterns than events, so many mixtures have the same counts, and only the two
+//! ends of the range are computed. Weights, the traffic per count of each event, bound them
+//! (duality of linear programs). Suppose that by some weights no pattern's weighted counts are less
+//! than what it moves. Then the same holds for every mixture, so the weighted counts bound the
+//! traffic from above; the upper end is the smallest such bound. The lower end is the largest bound
+//! by weights with which no pattern's weighted counts are more than what it moves. Which weights
+//! can give the best bound does not depend on the counts, so they are found once. The result is
+//! exact.
 
-use super::{fit::product, solve::solve};
+use super::{fit::weighted_sum, solve::solve};
 
 /// Lower and upper bounds of an owner's counts, by event.
 pub(super) type Bounds = [(f64, f64)];
@@ -18,28 +19,28 @@ pub(super) type Bounds = [(f64, f64)];
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MixtureRange {
     pub(super) low: f64,
-    /// Infinite where a pattern moves something and counts nothing.
+    /// Infinite if a pattern moves something and counts nothing.
     pub(super) high: f64,
 }
 
-/// Part of a sum that may be due to rounding.
+/// The part of a sum that may be due to rounding.
 const ROUNDING: f64 = 1e-9;
 
 /// The mixtures of some patterns, by the weights that bound them.
 #[derive(Default)]
 pub(super) struct Mixtures {
-    /// By these, each pattern counts for at least what it moves.
+    /// By these, the weighted counts of each pattern are at least what it moves.
     upper: Vec<Weights>,
-    /// By these, each pattern counts for at most what it moves.
+    /// By these, the weighted counts of each pattern are at most what it moves.
     lower: Vec<Weights>,
-    /// By these, each pattern counts for at least 0.
+    /// By these, the weighted counts of each pattern are at least 0.
     never_negative: Vec<Weights>,
 }
 
 impl Mixtures {
-    /// `patterns` are the counts of each for one unit of traffic, none below 0.
+    /// `patterns`: the counts of each pattern for one unit of traffic, none below 0.
     pub(super) fn of(patterns: &[&[f64]], events: usize) -> Self {
-        // In units in which the largest count of each event is 1: solutions are more precise.
+        // Solutions are more precise in units in which the largest count of each event is 1.
         let units: Vec<f64> = (0..events)
             .map(|event| {
                 let counts = patterns.iter().map(|counts| counts[event]);
@@ -57,17 +58,17 @@ impl Mixtures {
             })
             .collect();
         let values = |weights: &[f64]| -> Vec<f64> {
-            let values = patterns.iter().map(|counts| product(counts, weights));
+            let values = patterns.iter().map(|counts| weighted_sum(counts, weights));
             values.collect()
         };
-        // The best weights reach as many limits as there are events: a pattern counts for exactly
-        // what it moves, or a weight is 0.
+        // The best weights reach as many limits as there are events. A limit is reached if a
+        // pattern's weighted counts equal what it moves, or if a weight is 0.
         let axes = (0..events).map(|event| axis(event, events));
         let limits: Vec<Vec<f64>> = patterns.iter().cloned().chain(axes.clone()).collect();
         let reaching = |chosen: &[usize]| -> Vec<Vec<f64>> {
             chosen.iter().map(|at| limits[*at].clone()).collect()
         };
-        let mut found = Self::default();
+        let mut mixtures = Self::default();
         for chosen in subsets(limits.len(), events) {
             let is_pattern = |at: &usize| f64::from(u8::from(*at < patterns.len()));
             let right: Vec<f64> = chosen.iter().map(is_pattern).collect();
@@ -76,13 +77,13 @@ impl Mixtures {
             };
             let values = values(&weights);
             if values.iter().all(|value| *value >= 1.0 - ROUNDING) {
-                found.upper.push(Weights::new(&weights, &units));
+                mixtures.upper.push(Weights::new(&weights, &units));
             }
             if values.iter().all(|value| *value <= 1.0 + ROUNDING) {
-                found.lower.push(Weights::new(&weights, &units));
+                mixtures.lower.push(Weights::new(&weights, &units));
             }
         }
-        // Directions have one limit less; their length is free.
+        // Directions reach one limit less, since their length is free.
         for chosen in subsets(limits.len(), events.saturating_sub(1)) {
             let mut right = vec![0.0; chosen.len()];
             right.push(1.0);
@@ -103,24 +104,24 @@ impl Mixtures {
                 };
                 let mut least = values(&weights).into_iter().zip(&patterns);
                 if least.all(|(value, counts)| value >= -rounding(counts)) {
-                    found.never_negative.push(Weights::new(&weights, &units));
+                    mixtures.never_negative.push(Weights::new(&weights, &units));
                 }
             }
         }
-        found
+        mixtures
     }
 
     /// What the mixtures within the bounds move; `None` if no mixture is within them.
     pub(super) fn range(&self, bounds: &Bounds) -> Option<MixtureRange> {
         let is_negative = |weights: &Weights| {
-            let [_, most] = weights.of(bounds);
+            let [_, most] = weights.ends(bounds);
             most < -ROUNDING * weights.size(bounds)
         };
         if self.never_negative.iter().any(is_negative) {
             return None;
         }
-        let upper = self.upper.iter().map(|weights| weights.of(bounds)[1]);
-        let lower = self.lower.iter().map(|weights| weights.of(bounds)[0]);
+        let upper = self.upper.iter().map(|weights| weights.ends(bounds)[1]);
+        let lower = self.lower.iter().map(|weights| weights.ends(bounds)[0]);
         let low = lower.fold(0.0, f64::max);
         Some(MixtureRange {
             low,
@@ -145,7 +146,7 @@ impl Weights {
     }
 
     /// The least and the most that weighted counts within the bounds can be.
-    fn of(&self, bounds: &Bounds) -> [f64; 2] {
+    fn ends(&self, bounds: &Bounds) -> [f64; 2] {
         let [mut least, mut most] = [0.0; 2];
         for (weight, (low, high)) in self.0.iter().zip(bounds) {
             let (low, high) = (weight * low, weight * high);
@@ -155,14 +156,14 @@ impl Weights {
         [least, most]
     }
 
-    /// The sum of the weighted upper bounds without their signs.
+    /// The sum of the absolute values of the weighted upper bounds, to which rounding is relative.
     fn size(&self, bounds: &Bounds) -> f64 {
         let parts = self.0.iter().zip(bounds);
         parts.map(|(weight, (_, high))| (weight * high).abs()).sum()
     }
 }
 
-/// 1 for this event, 0 for all others.
+/// Weights of 1 for this event and 0 for all others.
 fn axis(event: usize, events: usize) -> Vec<f64> {
     let mut axis = vec![0.0; events];
     axis[event] = 1.0;
@@ -172,9 +173,9 @@ fn axis(event: usize, events: usize) -> Vec<f64> {
 /// All subsets of the numbers below `count` with `size` members.
 pub(super) fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
     (0..size).fold(vec![Vec::new()], |shorter, _| {
-        let longer = shorter.iter().flat_map(|some| {
-            let next = some.last().map_or(0, |last| last + 1)..count;
-            next.map(|next| [some.as_slice(), &[next]].concat())
+        let longer = shorter.iter().flat_map(|subset| {
+            let next = subset.last().map_or(0, |last| last + 1)..count;
+            next.map(|next| [subset.as_slice(), &[next]].concat())
         });
         longer.collect()
     })
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn subsets_are_all_and_once() {
+    fn every_subset_is_listed_once() {
         assert_eq!(subsets(3, 2), [[0, 1], [0, 2], [1, 2]]);
         assert_eq!(subsets(24, 3).len(), 2024);
         assert_eq!(subsets(2, 2).len(), 1);
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(subsets(2, 0), [Vec::<usize>::new()]);
     }
 
-    fn close(found: Option<MixtureRange>, low: f64, high: f64) {
+    fn assert_range(found: Option<MixtureRange>, low: f64, high: f64) {
         let found = found.unwrap();
         assert!((found.low - low).abs() <= 1e-6 * low.max(1.0), "{found:?}");
         assert!(
@@ -210,36 +211,36 @@ mod tests {
 
     #[test]
     fn one_event_has_the_range_of_its_patterns() {
-        // A stream counts one line in four, a chase each.
+        // A stream counts one line in four, a chase counts each line.
         let patterns: [&[f64]; 2] = [&[0.25 / 64.0], &[1.0 / 64.0]];
-        close(range(&patterns, &[(100.0, 100.0)]), 6400.0, 25_600.0);
-        // By counting error.
-        close(range(&patterns, &[(90.0, 110.0)]), 5760.0, 28_160.0);
-        close(range(&patterns, &[(0.0, 0.0)]), 0.0, 0.0);
+        assert_range(range(&patterns, &[(100.0, 100.0)]), 6400.0, 25_600.0);
+        // The same with a counting error of 10%.
+        assert_range(range(&patterns, &[(90.0, 110.0)]), 5760.0, 28_160.0);
+        assert_range(range(&patterns, &[(0.0, 0.0)]), 0.0, 0.0);
     }
 
     #[test]
-    fn a_second_event_tells_them_apart() {
-        // It counts each line of both.
+    fn a_second_event_distinguishes_patterns() {
+        // The second event counts each line of both patterns.
         let patterns: [&[f64]; 2] = [&[0.25, 1.0], &[1.0, 1.0]];
-        close(
+        assert_range(
             range(&patterns, &[(25.0, 25.0), (100.0, 100.0)]),
             100.0,
             100.0,
         );
-        // No mixture counts more of the first than of the second.
+        // No mixture has more counts of the first event than of the second.
         assert_eq!(range(&patterns, &[(100.0, 100.0), (50.0, 50.0)]), None);
     }
 
     #[test]
-    fn bytes_that_no_event_counts_have_no_upper_end() {
+    fn a_pattern_without_counts_has_no_upper_end() {
         let patterns: [&[f64]; 2] = [&[1.0], &[0.0]];
-        close(range(&patterns, &[(100.0, 100.0)]), 100.0, f64::INFINITY);
+        assert_range(range(&patterns, &[(100.0, 100.0)]), 100.0, f64::INFINITY);
     }
 
-    /// The least and the most that mixtures of at most two patterns within the bounds of two
-    /// events move, by trying all in which each of the events is at a bound, or one of them with a
-    /// single pattern.
+    /// The least and the most that mixtures of at most two patterns move within the bounds of two
+    /// events. It tries all pairs of patterns with both events at a bound, and all single patterns
+    /// with one event at a bound.
     fn ends_of_pairs(patterns: &[&[f64]], bounds: &Bounds) -> (f64, f64) {
         let mut mixtures = Vec::new();
         for (at, a) in patterns.iter().enumerate() {
@@ -271,7 +272,7 @@ mod tests {
         })
     }
 
-    /// The counts of a mixture, and this part of them to both sides.
+    /// The bounds of a mixture's counts with this relative error.
     fn bounds_around(patterns: &[&[f64]], mixture: &[f64], error: f64) -> Vec<(f64, f64)> {
         let counts = (0..patterns[0].len()).map(|event| -> f64 {
             let parts = patterns.iter().zip(mixture);
@@ -282,8 +283,8 @@ mod tests {
     }
 
     proptest! {
-        /// Some mixture moves what each end says: the ends of single patterns and pairs of them,
-        /// found by trying all, are those of two events.
+        /// With two events, single patterns and pairs reach both ends: trying all of these finds
+        /// the same ends.
         #[test]
         fn ends_are_those_of_mixtures(
             patterns in prop::collection::vec(prop::collection::vec(0.01_f64..2.0, 2), 1..8),
@@ -298,7 +299,7 @@ mod tests {
             prop_assert!((found.high - high).abs() <= 1e-4 * high.max(1.0), "{found:?} {high}");
         }
 
-        /// What any mixture moves is in the range of its events.
+        /// The traffic of any mixture is in the range of its counts.
         #[test]
         fn no_mixture_is_outside(
             patterns in prop::collection::vec(prop::collection::vec(0.01_f64..2.0, 3), 1..8),

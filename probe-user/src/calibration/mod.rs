@@ -1,9 +1,9 @@
-//! Calibrations: what a machine's events count for its memory traffic, by pattern of access,
-//! measured on this machine or one of its type (`pmuscope calibrate shares`); and the division of
-//! traffic by calibrations.
+//! Calibrations: what a machine's events count for its memory traffic, by pattern of access.
+//! `pmuscope calibrate shares` measures that on this machine or on one of its type. This module
+//! divides traffic by calibrations.
 //!
-//! One weight alone takes every pattern for the same: a pointer chase at 2 GB/s beside a stream of
-//! 18 GB/s came out as 9.5 and 10.5. With patterns the error of such a division is known.
+//! A single weight cannot distinguish patterns: it gave 9.5 GB/s to a pointer chase of 2 GB/s, and
+//! 10.5 GB/s to a stream of 18 GB/s. With patterns, the error of such a division is known.
 
 mod estimate;
 mod file;
@@ -23,7 +23,7 @@ pub use self::{
 pub struct UsedCalibration {
     /// Where it was made.
     pub made_on: MadeOn,
-    /// What was calibrated.
+    /// What events count, by metric.
     pub traffics: Vec<CalibratedTraffic>,
 }
 
@@ -48,11 +48,11 @@ pub enum MadeOn {
     SameType,
 }
 
-/// What events count of the traffic of one metric.
+/// What events count for the traffic of one metric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CalibratedTraffic {
-    /// The metric.
+    /// Name of the metric.
     pub metric: String,
     /// Names of the weights in the catalogue whose events were counted.
     pub events: Vec<String>,
@@ -67,7 +67,7 @@ pub struct CalibratedTraffic {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pattern {
-    /// Its name.
+    /// The kernel and its number of CPUs, such as `read-stream on 1`.
     pub name: String,
     /// By event: its counts for each count of the metric's traffic.
     pub counts: Vec<f64>,

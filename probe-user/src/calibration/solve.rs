@@ -1,7 +1,7 @@
-//! Small systems of linear equations: as many as there are events, six at most.
+//! Small systems of linear equations, at most as many equations as there are events.
 
-/// The solution of `matrix * x = right`; `None` where the matrix is singular. Gaussian elimination
-/// with the largest pivot, rows scaled.
+/// The solution of `matrix * x = right`; `None` if the matrix is singular. Gaussian elimination
+/// with scaled rows and the largest pivot.
 pub(super) fn solve(matrix: &[Vec<f64>], right: &[f64]) -> Option<Vec<f64>> {
     let size = right.len();
     let mut rows: Vec<Vec<f64>> = (matrix.iter().zip(right))
@@ -57,7 +57,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_solution_solves(
+        fn a_solution_satisfies_its_equations(
             matrix in prop::collection::vec(prop::collection::vec(-1e3_f64..1e3, 4), 4),
             right in prop::collection::vec(-1e3_f64..1e3, 4),
         ) {

@@ -21,20 +21,20 @@ use crate::{
     window::{EventWindow, Gained, MemLevel, RunningTime, SampleUsage, SampleWindow, float},
 };
 
-/// The metric shown instead of the number of operations.
+/// The metric shown if the number of operations is unknown.
 const SAMPLES: &str = "chosen_access_samples";
 
-/// The number of sampled accesses.
+/// The metric of the number of accesses that the samples represent.
 pub(crate) const ACCESSES: &str = "memory_accesses";
 
-/// The mean latency of sampled accesses.
+/// The metric of the mean latency of sampled accesses.
 pub(crate) const MEAN_LATENCY: &str = "memory_access_latency_mean_cycles";
 
 /// The metrics of sampled accesses: their indices in a report.
 pub(super) struct AccessMetrics {
     /// The sampler of each class.
     samplers: BTreeMap<Class, Arc<str>>,
-    /// Classes without a number of operations.
+    /// Classes whose number of operations is unknown: the core chose which of them it timed.
     tagged: BTreeSet<Class>,
     /// Whether samples of this window may be missing, since the kernel may have stopped a counter.
     limited: bool,
@@ -42,13 +42,15 @@ pub(super) struct AccessMetrics {
     ever_limited: bool,
     /// The time of the event with the lowest running ratio, if any event is multiplexed.
     time: Option<RunningTime>,
+    /// The longest latency that a sample can hold, in cycles.
     max_latency: f64,
     operations: u32,
     /// Used instead of `operations` if the number of operations is unknown.
     samples: Option<u32>,
+    /// Mean, median, 90th and 99th percentile.
     latency: [u32; 4],
-    /// Issue and translation latencies, which only SPE records.
-    parts: Option<[u32; 2]>,
+    /// Mean issue and translation latency, which only SPE records.
+    stage_latencies: Option<[u32; 2]>,
     walks: u32,
     remote: u32,
     share: u32,
@@ -73,7 +75,7 @@ impl AccessMetrics {
             })
         };
         let cycles = "cycles";
-        let parts = [
+        let stages = [
             (
                 "memory_access_issue_latency_mean_cycles",
                 "Mean cycles from dispatch to issue",
@@ -119,8 +121,8 @@ impl AccessMetrics {
                 ),
             ]
             .map(|(name, help)| metric(name, cycles, MetricKind::Gauge, help)),
-            parts: (!by_events)
-                .then(|| parts.map(|(name, help)| metric(name, cycles, MetricKind::Gauge, help))),
+            stage_latencies: (!by_events)
+                .then(|| stages.map(|(name, help)| metric(name, cycles, MetricKind::Gauge, help))),
             walks: metric(
                 "memory_access_tlb_walk_share",
                 "1",
@@ -148,14 +150,14 @@ impl AccessMetrics {
         }
     }
 
-    /// Adds the accesses of one row, by operation and then by memory level. `everyone`: all
+    /// Adds the accesses of one row, by operation and then by memory level. `machine_total`: all
     /// accesses of the machine since sampling began.
     pub(super) fn add_row(
         &self,
         report: &mut Report,
         subject: u32,
         row: &Gained<SampleUsage>,
-        everyone: &SampleUsage,
+        machine_total: &SampleUsage,
     ) {
         let none = SampleCounts::default();
         for class in Class::ALL {
@@ -164,41 +166,41 @@ impl AccessMetrics {
                 spe::by_level(&row.total, class),
             );
             let sampled = totals.iter().filter(|(_, total)| total.samples > 0);
-            let parts: Vec<(MemLevel, &SampleCounts, &SampleCounts)> = sampled
+            let levels: Vec<(MemLevel, &SampleCounts, &SampleCounts)> = sampled
                 .map(|(served, total)| (*served, deltas.get(served).unwrap_or(&none), total))
                 .collect();
-            if parts.is_empty() {
+            if levels.is_empty() {
                 continue;
             }
-            let deltas = || parts.iter().map(|(served, delta, _)| (*served, *delta));
+            let deltas = || levels.iter().map(|(served, delta, _)| (*served, *delta));
             let all = spe::sum(deltas(), |_| true);
             let total = spe::sum(
-                parts.iter().map(|(served, _, total)| (*served, *total)),
+                levels.iter().map(|(served, _, total)| (*served, *total)),
                 |_| true,
             );
             let mut add = self.adder(report, subject, class, None);
             self.add_counts(&mut add, &all, &total, row.since);
-            if let Some([issue, _]) = self.parts {
+            if let Some([issue, _]) = self.stage_latencies {
                 add.estimate(issue, spe::other_latency(all.issue, &all));
             }
             if matches!(class, Class::Load | Class::Store) {
-                if let Some([_, translation]) = self.parts {
+                if let Some([_, translation]) = self.stage_latencies {
                     let latency = spe::other_latency(all.translation, &all);
                     add.estimate(translation, latency);
                 }
                 // SPE reports page walks; sampled events of some cores never do. A count of 0 by
-                // events is trusted only if any access of the machine walked the page table.
-                let walked = self.parts.is_some()
-                    || spe::parts(everyone, class).any(|(_, all)| all.walks > 0.0);
-                if walked {
-                    add.gauge(self.walks, spe::walks(&all));
+                // events is trusted only if an access of the machine walked the page table.
+                let reports_walks = self.stage_latencies.is_some()
+                    || spe::samples_of_class(machine_total, class).any(|(_, all)| all.walks > 0.0);
+                if reports_walks {
+                    add.gauge(self.walks, spe::walk_share(&all));
                 }
             }
-            let remote = spe::sum(deltas(), spe::by(REMOTE));
-            if let Some(remote) = spe::share(&remote, &spe::sum(deltas(), spe::known)) {
+            let remote = spe::sum(deltas(), spe::served_by(REMOTE));
+            if let Some(remote) = spe::share(&remote, &spe::sum(deltas(), spe::is_source_known)) {
                 add.gauge(self.remote, Some(remote));
             }
-            for (served, delta, total) in &parts {
+            for (served, delta, total) in &levels {
                 let mut add = self.adder(report, subject, class, Some(*served));
                 self.add_counts(&mut add, delta, total, row.since);
                 add.gauge(self.share, spe::share(delta, &all));
@@ -237,8 +239,8 @@ impl AccessMetrics {
         total: &SampleCounts,
         since: Duration,
     ) {
-        let counts = !self.tagged.contains(&add.class);
-        if counts {
+        let is_number_known = !self.tagged.contains(&add.class);
+        if is_number_known {
             let mut value = operation_counter(delta, add.report.start);
             value.estimate = add.as_sampled(value.estimate);
             value.time = add.time;
@@ -261,7 +263,7 @@ impl AccessMetrics {
         for (metric, value) in self.latency.into_iter().zip(latency) {
             add.gauge(metric, value);
         }
-        if counts {
+        if is_number_known {
             let histogram = Value::Histogram(Box::new(latency_histogram(total, since)));
             add.push(self.histogram, Ok(histogram), None);
         }
@@ -280,8 +282,8 @@ struct SeriesAdder<'a> {
 }
 
 impl SeriesAdder<'_> {
-    /// The estimate with the running ratio of sampling, and without an interval if an unknown
-    /// number of samples is missing.
+    /// The estimate with the running ratio of sampling; without an interval if samples may be
+    /// missing.
     fn as_sampled(&self, estimate: Estimate) -> Estimate {
         Estimate {
             running_ratio: self
@@ -313,7 +315,7 @@ impl SeriesAdder<'_> {
     }
 }
 
-/// The estimated number of operations.
+/// The number of operations, estimated from samples.
 fn operation_counter(counts: &SampleCounts, start: Duration) -> CounterValue {
     CounterValue {
         start,
@@ -350,8 +352,8 @@ fn latency_histogram(counts: &SampleCounts, start: Duration) -> Histogram {
     }
 }
 
-/// The counter of samples among the series of one kind of access: the counter of operations, or the
-/// counter of samples if the number of operations is unknown.
+/// The counter whose raw count is the number of samples, among the series of one kind of access. It
+/// counts operations, or samples if the number of operations is unknown.
 #[must_use]
 pub fn find_sample_counter(series: &[Series]) -> Option<&CounterValue> {
     series.iter().find_map(Series::counter)

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Activity and resources of an agent, since its start unless noted otherwise. Times are in
-/// nanoseconds; None if unavailable.
+/// Activity and resources of an agent. Counts are since its start unless noted otherwise. Times are
+/// in nanoseconds. None means unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentHealth {
     /// Start of the agent, by the clock of the report.
@@ -24,28 +24,28 @@ pub struct AgentHealth {
     pub off: u64,
     /// Reloads of the configuration.
     pub reloads: u64,
-    /// Reloads refused.
+    /// Reloads that were refused: the earlier settings stay.
     pub refused_reloads: u64,
     /// Series of the last window.
     pub series: Option<u64>,
-    /// Rows of the last window folded into one.
+    /// Rows of the last window that were folded into the row `other`.
     pub folded: u64,
-    /// Processes of the last window left out by the limit of series.
+    /// Processes of the last window without series, because of the limit of series.
     pub left_out: u64,
     /// CPU time of the programs and the agent in the last windows, in parts per million of a CPU;
     /// set if there is a budget.
     pub overhead_ppm: Option<u64>,
     /// The budget, in parts per million of a CPU.
     pub overhead_budget_ppm: Option<u64>,
-    /// Degradation level to keep the budget: 0 is none.
+    /// Degradation level that keeps the budget; 0 is no degradation.
     pub overhead_level: Option<u64>,
     /// 1 while the budget is exceeded at the highest level.
     pub overhead_exceeded: Option<u64>,
-    /// Changes of the level.
+    /// Changes of the degradation level.
     pub overhead_changes: u64,
     /// Responses with metrics.
     pub scrapes: u64,
-    /// Time until these responses were ready.
+    /// Time until responses with metrics were ready.
     pub scrape_nanos: u64,
     /// Connections accepted.
     pub connections: u64,
@@ -61,11 +61,11 @@ pub struct AgentHealth {
     pub failed_saves: u64,
     /// Requests that the collector accepted.
     pub pushes: u64,
-    /// Requests that failed.
+    /// Requests to the collector that failed.
     pub failed_pushes: u64,
     /// Data points that the collector rejected.
     pub rejected_points: u64,
-    /// Windows not completely delivered.
+    /// Windows that the collector did not accept completely.
     pub lost_pushes: u64,
     /// CPU time of this process.
     pub cpu_nanos: u64,

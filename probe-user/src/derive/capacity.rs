@@ -12,13 +12,13 @@ use crate::{
     window::Window,
 };
 
-/// The smallest peak with a finding, in percent of the limit.
+/// The smallest peak that makes a finding, in percent of the limit.
 const LEAST_PEAK: f64 = 10.0;
 
 /// The metrics: their indices in a report, in the order of the values of a row.
 pub(super) struct MemoryMetrics {
     metrics: [u32; 7],
-    /// The subjects of rows with memory, and their use.
+    /// Rows with memory: the index of their subject, and their memory use.
     holders: Vec<(u32, MemoryCapacity)>,
 }
 
@@ -80,7 +80,7 @@ impl MemoryCapacities {
             limit.map(float),
             limit.and_then(|limit| percent(capacity.peak.bytes, limit)),
         ];
-        // Values that the kernel does not report for this kind of holder have no series.
+        // Values that the kernel does not report for this kind of row have no series.
         for (metric, value) in metrics.into_iter().zip(values) {
             if let Some(value) = value {
                 let value = Value::Gauge(Estimate::exact(value));
@@ -99,18 +99,25 @@ impl MemoryCapacities {
         of_entity.into_iter().chain(machine).min()
     }
 
-    /// Findings about the holders nearest to their limits, and the machine.
+    /// Findings about peaks of at least [`LEAST_PEAK`]: first of rows, the one nearest to its limit
+    /// first, then of the machine. `began`: start of the session.
     fn findings(
         &self,
         mut holders: Vec<(u32, MemoryCapacity)>,
         machine: u32,
         began: Duration,
     ) -> Vec<ReportFinding> {
-        let part = |capacity: &MemoryCapacity| percent(capacity.peak.bytes, self.limit(capacity)?);
-        let is_reported =
-            |capacity: &MemoryCapacity| part(capacity).is_some_and(|part| part >= LEAST_PEAK);
+        let percent_of_limit =
+            |capacity: &MemoryCapacity| percent(capacity.peak.bytes, self.limit(capacity)?);
+        let is_reported = |capacity: &MemoryCapacity| {
+            percent_of_limit(capacity).is_some_and(|percent| percent >= LEAST_PEAK)
+        };
         holders.retain(|(_, capacity)| is_reported(capacity));
-        holders.sort_by(|(_, a), (_, b)| part(b).partial_cmp(&part(a)).expect("no NaN"));
+        holders.sort_by(|(_, a), (_, b)| {
+            percent_of_limit(b)
+                .partial_cmp(&percent_of_limit(a))
+                .expect("no NaN")
+        });
         let machine = self.machine.filter(is_reported).map(|all| (machine, all));
         holders.extend(machine);
         let sentence = |(subject, capacity): (u32, MemoryCapacity)| {
@@ -164,8 +171,8 @@ impl ReportedRows for MemoryCapacities {
     ) {
         let of_entity = entity.and_then(|entity| self.entities.get(entity));
         metrics.holders.extend(of_entity.map(|it| (subject, *it)));
-        let all = self.machine.as_ref().filter(|_| entity.is_none());
-        if let Some(capacity) = of_entity.or(all) {
+        let machine = self.machine.as_ref().filter(|_| entity.is_none());
+        if let Some(capacity) = of_entity.or(machine) {
             self.add(report, (subject, metrics.metrics), capacity);
         }
     }

@@ -25,7 +25,7 @@ pub(super) type CountResult = Result<CounterValue, NoValue>;
 pub(super) struct CountColumns<'a> {
     plan: &'a Plan,
     list: Vec<CountColumn<'a>>,
-    /// Events that cannot be counted here: the metric, the attributes and the reason.
+    /// Events that this machine cannot count: the indices of metric and attributes, and the reason.
     uncountable: Vec<(u32, u32, &'a str)>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> CountColumns<'a> {
                 }),
             });
         }
-        let not_here = plan.uncountable.iter().map(|event| {
+        let uncountable = plan.uncountable.iter().map(|event| {
             let name = unique_name(&event.name, None, &mut names);
             let metric = report.add_metric(event_metric(name, String::new(), 1.0));
             let attributes = report.add_attributes(Attributes::default());
@@ -66,7 +66,7 @@ impl<'a> CountColumns<'a> {
         });
         Self {
             plan,
-            uncountable: not_here.collect(),
+            uncountable: uncountable.collect(),
             list,
         }
     }
@@ -91,7 +91,7 @@ impl<'a> CountColumns<'a> {
                 .total
                 .get(group)
                 .and_then(Option::as_ref)
-                .and_then(|total| counted(shown.column, total, at, row.since).ok());
+                .and_then(|total| counter_value(shown.column, total, at, row.since).ok());
             shown.push(report, subject, count, total);
         }
     }
@@ -116,7 +116,12 @@ impl<'a> CountColumns<'a> {
             let shown = &self.list[at];
             let mut totals = shown.totals(window);
             let total = totals.find(|total| total.socket == socket);
-            shown.push(report, subject, count, total.map(|it| shown.total(it)));
+            shown.push(
+                report,
+                subject,
+                count,
+                total.map(|it| shown.total_counter(it)),
+            );
         }
     }
 
@@ -131,14 +136,14 @@ impl<'a> CountColumns<'a> {
                     let here = sockets.iter().filter(|(_, column, _)| *column == at);
                     let missing = || Err(NoValue::Missing(vec![shown.column.name.clone()]));
                     let count = total(here.map(|(.., count)| count)).unwrap_or_else(missing);
-                    let totals = shown.totals(window).map(|total| shown.total(total));
+                    let totals = shown.totals(window).map(|total| shown.total_counter(total));
                     (count, totals.reduce(sum_counters))
                 }
                 CountSource::Duration => {
-                    let [window, all] = [report.length(), report.elapsed()].map(nanos);
+                    let [in_window, in_session] = [report.length(), report.elapsed()].map(nanos);
                     (
-                        Ok(exact(window, report.start)),
-                        Some(exact(all, report.began)),
+                        Ok(exact(in_window, report.start)),
+                        Some(exact(in_session, report.began)),
                     )
                 }
             };
@@ -190,7 +195,7 @@ impl CountColumn<'_> {
         totals.filter(move |total| place == CountSource::Uncore { at: total.at })
     }
 
-    fn total(&self, total: &UncoreTotal) -> CounterValue {
+    fn total_counter(&self, total: &UncoreTotal) -> CounterValue {
         let scale = self.column.scale;
         CounterValue {
             start: total.since,
@@ -241,7 +246,7 @@ fn unique_name(name: &str, group: Option<u32>, taken: &mut BTreeSet<String>) -> 
     }
 }
 
-/// The number of the counter group.
+/// The number of the counter group; None for an event without one.
 fn group(plan: &Plan, place: CountSource) -> Option<u32> {
     let group = match place {
         CountSource::Core { group, .. } => group,
@@ -262,18 +267,23 @@ fn core_count(
     usage: &Usage,
     start: Duration,
 ) -> Option<CountResult> {
-    let of_group = usage.get(group)?.as_ref().filter(|it| it.enabled > 0);
+    let group_counts = usage.get(group)?.as_ref().filter(|it| it.enabled > 0);
     let ran = || usage.iter().flatten().any(|it| it.enabled > 0);
-    if of_group.is_none() && plan.is_of_one_kind(group) && ran() {
+    if group_counts.is_none() && plan.is_of_one_kind(group) && ran() {
         // The owner ran only on cores of other kinds, so its count is 0.
         return Some(Ok(exact(0, start)));
     }
-    let of_group = of_group.ok_or(NoValue::DidNotRun);
-    Some(of_group.and_then(|it| counted(column, it, at, start)))
+    let group_counts = group_counts.ok_or(NoValue::DidNotRun);
+    Some(group_counts.and_then(|it| counter_value(column, it, at, start)))
 }
 
-/// The value of one counter of a group.
-fn counted(column: &EventColumn, counted: &GroupCounts, at: usize, start: Duration) -> CountResult {
+/// The value of the counter at index `at` of a group.
+fn counter_value(
+    column: &EventColumn,
+    counted: &GroupCounts,
+    at: usize,
+    start: Duration,
+) -> CountResult {
     let estimate = estimate(counted, at).map_err(|why| match why {
         Absent::MostlyUnknown => NoValue::MostlyUnknown,
         Absent::Divided => NoValue::Divided,
@@ -294,9 +304,9 @@ fn counted(column: &EventColumn, counted: &GroupCounts, at: usize, start: Durati
     })
 }
 
-/// The sort key of rows: the estimate of the first displayed event, if it is counted on CPUs; if
-/// none is displayed, the time on CPUs.
-pub(super) fn first(plan: &Plan, usage: &Usage) -> Option<f64> {
+/// The sort key of rows: the estimate of the first displayed event; None if CPUs do not count it,
+/// or without a count. If no event is displayed, the key is the time on CPUs.
+pub(super) fn sort_key(plan: &Plan, usage: &Usage) -> Option<f64> {
     let Some(column) = plan.columns.iter().find(|column| column.shown) else {
         let enabled = usage.iter().flatten().map(|counted| counted.enabled);
         return enabled.max().map(float);
@@ -350,8 +360,8 @@ pub(super) fn scale(reading: &UncoreReading, scale: f64, start: Duration) -> Opt
     })
 }
 
-/// The sum over sockets or instances. It is an error if one of them has no value, since a partial
-/// sum would mislead; None for an empty list.
+/// The sum over sockets or instances; None for an empty list. If one of them has no value, neither
+/// has the sum, since a partial sum would mislead.
 pub(super) fn total<'a>(counts: impl Iterator<Item = &'a CountResult>) -> Option<CountResult> {
     let counts: Result<Vec<CounterValue>, NoValue> = counts.cloned().collect();
     counts

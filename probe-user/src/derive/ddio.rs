@@ -1,5 +1,5 @@
-//! Conclusions of Intel's paper on DDIO from its metrics: which writes bypass the cache, and what
-//! to try if requests of devices miss it.
+//! Conclusions of Intel's paper on DDIO from its metrics: which writes of devices bypass the cache,
+//! and what to try if requests of devices miss the cache.
 
 use super::{FindingKind, FindingSubject, Report, ReportFinding, ReportSection, Subject};
 
@@ -17,8 +17,8 @@ const FULL_WRITES: &str = "io_percent_of_inbound_full_writes_that_miss_l3";
 const PARTIAL_WRITES: &str = "io_percent_of_inbound_partial_writes_that_miss_l3";
 const NON_ALLOCATING: &str = "io_writes_not_allocated";
 
-/// The advice of section 4, in its order, with the metrics that section 4 or 5.2 names as
-/// improving.
+/// The advice of the paper's section 4, in its order. `lowers` has the metrics that improve by
+/// section 4 or 5.2.
 const ADVICE: [Advice; 5] = [
     Advice {
         what: "reuse the memory of I/O buffers: allocate enough of them once",
@@ -85,8 +85,9 @@ pub(super) fn advice(report: &Report, first: usize) -> &'static [Advice] {
 /// machine.
 ///
 /// By the paper's Table 1, CLFLUSH occurs if non-allocating writes are configured. The paper gives
-/// no threshold, so any part is reported that does not round to 0.0. DDIO is reported as off if the
-/// part rounds to 100.0: in Table 8 almost no write ends with WBMTOI (218 for 570,128,486 CLFLUSH).
+/// no threshold, so every percentage that does not round to 0.0 is reported. DDIO is reported as
+/// off if the percentage rounds to 100.0: in Table 8 almost no write ends with WBMTOI (218 for
+/// 570,128,486 CLFLUSH).
 #[must_use]
 pub fn ddio_finding(metric: &str, part: f64, place: &str) -> Option<String> {
     if metric != NON_ALLOCATING {
@@ -106,7 +107,7 @@ pub fn ddio_finding(metric: &str, part: f64, place: &str) -> Option<String> {
 }
 
 /// The largest excess of hits plus misses over all requests in the paper, in percent (Tables 7 and
-/// 8; the catalogue's note `no_hit_share`). A smaller share of misses may be hits.
+/// 8; the catalogue's note `no_hit_share`). A share of misses up to this may consist of hits.
 const COUNTED_TWICE: f64 = 7.8;
 
 /// The paper's advice, if the share of device requests that miss the cache is above
@@ -143,11 +144,11 @@ mod tests {
     /// off.
     #[test]
     fn a_stray_flush_is_no_finding() {
-        let one = 100.0 / (1.0 + 1e9);
-        assert_eq!(ddio_finding(NON_ALLOCATING, one, "socket 0"), None);
-        let some = ddio_finding(NON_ALLOCATING, 40.0, "socket 1").unwrap();
+        let percent = 100.0 / (1.0 + 1e9);
+        assert_eq!(ddio_finding(NON_ALLOCATING, percent, "socket 0"), None);
+        let partial = ddio_finding(NON_ALLOCATING, 40.0, "socket 1").unwrap();
         assert_eq!(
-            some,
+            partial,
             "40.0 % of the inbound writes of socket 1 do not allocate in the cache (they end with \
              CLFLUSH in place of \
              WBMTOI)"

@@ -1,5 +1,5 @@
-//! Labels identify a subject in machine-readable formats, and have the names that container
-//! runtimes gave to it. [`LABELS`] is the only list of them; every format takes its labels from
+//! Labels identify a subject in machine-readable formats, and include the names that container
+//! runtimes gave to it. [`LABELS`] is the only list of labels; every format takes its labels from
 //! [`Subject::labels`].
 
 use std::{borrow::Cow, collections::BTreeMap};
@@ -80,9 +80,9 @@ pub(crate) enum LabelValue<'a> {
 pub(crate) struct SubjectLabels<'a> {
     kind: &'static str,
     name: Cow<'a, str>,
-    /// None for a pod, whose name is its uid.
+    /// None for the row of a pod: there the name is the uid.
     pod_uid: Option<&'a str>,
-    /// None for a container, whose name is its id.
+    /// None for the row of a container: there the name is the id.
     container_id: Option<&'a str>,
     pid: Option<u32>,
     /// The systemd unit of a cgroup.
@@ -112,13 +112,13 @@ impl Subject {
         };
         match row {
             Some(Entity::Container { id, pod }) => {
-                let known = described.container(id);
+                let named = described.container(id);
                 // The pod of an unknown container may be known by its cgroup path.
                 let by_path = || described.pod(pod.as_deref()?);
                 labels.container_id = pid.map(|_| &**id);
                 labels.pod_uid = pod.as_deref();
-                labels.pod = known.and_then(|(_, pod)| pod).or_else(by_path);
-                labels.container = known.map(|(container, _)| container);
+                labels.pod = named.and_then(|(_, pod)| pod).or_else(by_path);
+                labels.container = named.map(|(container, _)| container);
             }
             Some(Entity::Pod(uid)) => {
                 labels.pod_uid = pid.map(|_| &**uid);
@@ -145,8 +145,8 @@ impl Subject {
         }
     }
 
-    /// The name without a container runtime, with its kind unless obvious, and with the devices of
-    /// a place.
+    /// The name without a container runtime: with its kind unless that is obvious, and with the
+    /// devices of a place.
     pub(crate) fn plain_name(&self) -> String {
         match self {
             Self::Entity(Entity::Pod(uid)) => format!("pod {uid}"),
@@ -161,7 +161,7 @@ impl Subject {
 }
 
 impl<'a> SubjectLabels<'a> {
-    /// Its labels of at least this reach, each with its name.
+    /// The labels of at least this reach: names and values.
     pub(crate) fn values(
         &self,
         reach: LabelReach,
@@ -184,7 +184,7 @@ impl<'a> SubjectLabels<'a> {
         })
     }
 
-    /// Whether a container runtime gave a name to it.
+    /// Whether a container runtime gave a name to this subject.
     pub(crate) fn is_named(&self) -> bool {
         self.pod.is_some() || self.container.is_some()
     }
@@ -202,7 +202,7 @@ impl<'a> SubjectLabels<'a> {
         [namespace, pod, container]
     }
 
-    /// The labels selected by the user: of the container, and of its pod.
+    /// The labels that the user selected, of the container and of its pod.
     pub(crate) fn selected(&self) -> BTreeMap<&'a str, &'a str> {
         let of_pod = self.pod.into_iter().flat_map(|pod| &pod.labels);
         let of_container = self.container.into_iter().flat_map(|it| &it.labels);

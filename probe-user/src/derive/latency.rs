@@ -1,6 +1,6 @@
-//! The mean latency with its interval. Latencies are skewed: most loads take 4 cycles, one in a
-//! hundred takes 400, and 74 of 100 draws of 30 samples miss the latter. So the interval combines
-//! the error of each histogram bucket with a bound for unsampled latencies.
+//! The mean latency with its interval. Latencies are skewed: if one load in a hundred takes 400
+//! cycles and all others take 4, then 74 of 100 draws of 30 samples have no long one. So the
+//! interval combines the error of each histogram bucket with a bound for unsampled latencies.
 //!
 //! The mean is the sum of bucket latencies times their shares. Each share has its own Poisson
 //! limits (Byar's), wider upwards than downwards. The distances to these limits add in quadrature
@@ -30,16 +30,16 @@ pub(super) fn mean(samples: &SampleCounts, max_latency: f64) -> Option<Confidenc
     let mut squares = Squares::default();
     let per_sample = n / timed;
     for (bucket, weight) in samples.histogram.iter().enumerate() {
-        let k = weight * per_sample;
-        if k > 0.0 {
-            let increase = (byar(k + 1.0, 1.0) - k) / n;
-            let decrease = (k - byar(k, -1.0)) / n;
+        let count = weight * per_sample;
+        if count > 0.0 {
+            let increase = (byar(count + 1.0, 1.0) - count) / n;
+            let decrease = (count - byar(count, -1.0)) / n;
             squares.add(farthest_latency(bucket, mean) - mean, increase, decrease);
         }
     }
-    // For nearly equal latencies the spread of the samples is tighter than the width of a bucket.
-    let normal = student(n).powi(2) * variance.max(0.0) / (n - 1.0);
-    squares.down = squares.down.min(normal);
+    // If latencies are nearly equal, their variance gives a smaller error than the bucket's width.
+    let by_variance = student(n).powi(2) * variance.max(0.0) / (n - 1.0);
+    squares.down = squares.down.min(by_variance);
     let unseen = unseen_limit() / n;
     squares.add(max_latency - mean, unseen, 0.0);
     squares.add(-mean, unseen, 0.0);
@@ -72,8 +72,8 @@ impl Squares {
     }
 }
 
-/// The latency of a bucket that is farthest from the mean, since shares do not describe the spread
-/// within a bucket.
+/// The latency of a bucket that is farthest from the mean: how latencies spread within a bucket is
+/// unknown.
 fn farthest_latency(bucket: usize, mean: f64) -> f64 {
     let (low, high) = bucket_ends(bucket);
     if f64::midpoint(low, high) > mean {

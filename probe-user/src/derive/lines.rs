@@ -1,9 +1,9 @@
 //! Cache lines that cores and containers share: who accesses which bytes.
 //!
-//! Sharing costs if a party writes the line and another accesses it: each write invalidates the
-//! line in all other caches. If they access the same bytes, they communicate (true sharing). If
-//! nobody accesses bytes that another writes (false sharing), a distance of 64 bytes avoids the
-//! cost.
+//! The parties that share a line are its owners, or the CPUs of its only owner. Sharing costs if
+//! one party writes the line and another accesses it: each write invalidates the line in all other
+//! caches. In true sharing, parties communicate: one accesses bytes that another writes. In false
+//! sharing, they access different bytes, and a distance of 64 bytes between these avoids the cost.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -29,7 +29,7 @@ const COLUMNS: [&str; 11] = [
     "line_cpus",
 ];
 
-/// The most shared lines, a row for each owner.
+/// The table of the `shown` most shared lines, with a row for each owner of a line.
 pub(super) fn most_shared(window: &CacheLines, lines: &[CacheLine], shown: usize) -> ReportTable {
     let kept_samples: u64 = window.rows.iter().map(|(_, row)| row.samples()).sum();
     let mut shared: Vec<SharedLine<'_>> = lines
@@ -60,10 +60,10 @@ pub(super) fn most_shared(window: &CacheLines, lines: &[CacheLine], shown: usize
 enum Sharing {
     /// True sharing: a party accesses a byte that another writes.
     SameBytes,
-    /// False sharing: no common eight bytes.
+    /// False sharing: a party writes, and no other accesses the same aligned eight bytes.
     Disjoint,
-    /// Different bytes of the same eight. The record lacks the size of an access, so the sharing
-    /// may be true or false.
+    /// Different bytes of the same aligned eight bytes. A record lacks the size of its access, so
+    /// the sharing may be true or false.
     SameWord,
 }
 
@@ -85,7 +85,7 @@ impl Sharing {
             if writer.written & touched != 0 {
                 return Self::SameBytes;
             }
-            if words(writer.written) & words(touched) != 0 {
+            if whole_words(writer.written) & whole_words(touched) != 0 {
                 sharing = Self::SameWord;
             }
         }
@@ -93,8 +93,8 @@ impl Sharing {
     }
 }
 
-/// Adds to the set all bytes of each group of eight that has at least one byte in it.
-fn words(bytes: u64) -> u64 {
+/// Adds to the set all bytes of each aligned group of eight that has at least one byte in it.
+fn whole_words(bytes: u64) -> u64 {
     u64::from_ne_bytes(
         bytes
             .to_ne_bytes()
@@ -108,13 +108,13 @@ struct SharedLine<'a> {
     sum: LineRow,
     /// Samples of all CPUs but the busiest.
     contended: u64,
-    /// Samples served by another core; None if unknown for one of the CPUs.
+    /// Samples served by another core; None if one of the CPUs has no table of data sources.
     peers: Option<u64>,
     cpus: usize,
     sharing: Sharing,
 }
 
-/// None if only one CPU and one owner access the line, or nobody writes it.
+/// The sharing of a line. None if only one CPU and one owner access it, or nobody writes it.
 fn shared_line<'a>(window: &CacheLines, line: &'a CacheLine) -> Option<SharedLine<'a>> {
     let rows = || line.owners.values().flatten();
     let cpus: BTreeSet<u32> = rows().map(|(cpu, _)| *cpu).collect();
@@ -132,11 +132,11 @@ fn shared_line<'a>(window: &CacheLines, line: &'a CacheLine) -> Option<SharedLin
         return None;
     }
     let busiest = cpus.iter().map(|cpu| by_cpu(cpu).samples()).max();
-    let known = cpus.iter().all(|cpu| window.tables.contains_key(cpu));
+    let has_source_tables = cpus.iter().all(|cpu| window.tables.contains_key(cpu));
     Some(SharedLine {
         line,
         contended: all.samples().saturating_sub(busiest.unwrap_or_default()),
-        peers: known.then_some(all.peers),
+        peers: has_source_tables.then_some(all.peers),
         cpus: cpus.len(),
         sharing: Sharing::between(&parties),
         sum: all,
@@ -215,7 +215,7 @@ fn byte_ranges(set: u64) -> String {
     text
 }
 
-/// The mean total latency. Its distribution is not kept, so the error is unknown.
+/// The mean total latency in cycles. The distribution is not kept, so the error is unknown.
 fn mean_latency(row: &LineRow) -> Option<Estimate> {
     (row.timed > 0).then(|| Estimate::exact(float(row.cycles) / float(row.timed)))
 }

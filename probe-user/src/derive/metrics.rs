@@ -50,7 +50,7 @@ struct CoreMetric<'a> {
 
 impl<'a> CoreMetrics<'a> {
     pub(super) fn new(report: &mut Report, plan: &'a Plan, window: &'a Window) -> Self {
-        let list = cores(plan).map(|(planned, source)| CoreMetric {
+        let list = core_metrics(plan).map(|(planned, source)| CoreMetric {
             id: report.add_metric(catalogue_metric(planned)),
             planned,
             source,
@@ -75,8 +75,8 @@ impl<'a> CoreMetrics<'a> {
         self.list.len()
     }
 
-    /// Adds the values of one entity. Counts are estimates for the whole time of the entity; time
-    /// in formulas is wall time.
+    /// Adds the values of one entity. Counts are estimates for the whole time in which the entity
+    /// ran; time in formulas is wall time.
     pub(super) fn add_row(
         &self,
         report: &mut Report,
@@ -172,7 +172,7 @@ impl Input for UsageInput<'_> {
 }
 
 /// The metrics counted or sampled per CPU, with their source.
-pub(super) fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
+pub(super) fn core_metrics(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
     plan.metrics.list.iter().filter_map(|planned| {
         let source = planned.sources.as_ref().ok()?.first()?;
         let core = |(_, place): &(String, CountSource)| {
@@ -221,9 +221,9 @@ impl<'a> UsageInput<'a> {
 }
 
 impl UsageInput<'_> {
-    /// The enabled time of an entity by its counter group, in nanoseconds. Counts are estimates for
-    /// this time, so a quotient is right for a multiplexed group. None if the group was never
-    /// enabled.
+    /// The time in nanoseconds for which the counter group of the first event was enabled; None if
+    /// never. Counts are estimates for this time, so a count per time is right even if the group is
+    /// multiplexed.
     fn counter_time(&self) -> Option<f64> {
         let (first, _) = self.source.events.first()?;
         let events = self.events().filter(|event| event.name == first);
@@ -233,8 +233,8 @@ impl UsageInput<'_> {
 }
 
 /// The standard error of a metric from the errors of its counts (first-order error propagation).
-/// The common error of the events of a group cancels in their ratio; errors of groups are
-/// independent.
+/// Events of one group have a common error, which cancels in their ratio. Errors of different
+/// groups are independent. None if a slope is undefined.
 fn standard_error(
     plan: &Plan,
     planned: &PlannedMetric,
@@ -259,7 +259,7 @@ fn standard_error(
             }
         }
     }
-    // If all terms cancel, the rest is rounding.
+    // If all terms cancel, only rounding remains.
     Some(if variance > ROUNDING * largest_term {
         variance.sqrt()
     } else {
@@ -267,14 +267,16 @@ fn standard_error(
     })
 }
 
-/// The relative variance left by rounding and finite steps if the terms cancel.
+/// The largest variance, relative to the largest term, that rounding and finite steps leave if the
+/// terms cancel.
 const ROUNDING: f64 = 1e-9;
 
-/// The relative step of a count for a slope.
+/// The relative change of a count that measures a slope.
 const STEP: f64 = 1e-6;
 
-/// The derivative of the metric by the count of an event; 0 if the count is exact. If one changed
-/// value is undefined, the other side determines the slope.
+/// The derivative of the metric with respect to the count of an event; 0 if the count is exact. If
+/// the metric is undefined for a smaller or larger count, the other one determines the slope. None
+/// if both are undefined.
 fn slope(
     plan: &Plan,
     planned: &PlannedMetric,
@@ -287,8 +289,16 @@ fn slope(
         return Some(0.0);
     }
     let changed = |part: f64| {
-        let (event, by) = (event.name, part * count);
-        value_of(plan, planned, &ChangedInput { counts, event, by })
+        let (event, change) = (event.name, part * count);
+        value_of(
+            plan,
+            planned,
+            &ChangedInput {
+                counts,
+                event,
+                change,
+            },
+        )
     };
     let (up, down) = (changed(STEP), changed(-STEP));
     let steps = f64::from(u8::from(up.is_ok()) + u8::from(down.is_ok()));
@@ -296,20 +306,20 @@ fn slope(
     (steps > 0.0).then(|| (end(up) - end(down)) / (steps * STEP * count))
 }
 
-/// Counts with one of them changed a little.
+/// Counts in which `change` is added to the count of `event`.
 struct ChangedInput<'a> {
     counts: &'a UsageInput<'a>,
     event: &'a str,
-    by: f64,
+    change: f64,
 }
 
 impl Input for ChangedInput<'_> {
     fn event(&self, name: &str) -> Result<EventCount, Absent> {
-        let mut sample = self.counts.event(name)?;
+        let mut counted = self.counts.event(name)?;
         if name == self.event {
-            sample.count += self.by;
+            counted.count += self.change;
         }
-        Ok(sample)
+        Ok(counted)
     }
 
     fn implicit(&self, implicit: Implicit) -> Option<f64> {
@@ -317,7 +327,8 @@ impl Input for ChangedInput<'_> {
     }
 }
 
-/// Adds the metrics of sockets and devices. Time is the running time of their own group.
+/// Adds the metrics of sockets and devices. Time in their formulas is the running time of their own
+/// counter group.
 pub(super) fn add_uncore(report: &mut Report, plan: &Plan, window: &Window) {
     for planned in &plan.metrics.list {
         for source in planned.sources.iter().flatten() {
@@ -336,7 +347,7 @@ pub(super) fn add_uncore(report: &mut Report, plan: &Plan, window: &Window) {
     }
 }
 
-/// The value of one source of a metric on a socket.
+/// The value of one source of a metric on a socket; None if the metric has no such source.
 pub(super) fn at_socket(
     plan: &Plan,
     planned: &PlannedMetric,
@@ -385,7 +396,7 @@ fn uncore_value(
         let CountSource::Uncore { at } = place else {
             continue;
         };
-        let here = |reading: &&_| {
+        let is_here = |reading: &&_| {
             let reading: &crate::snapshot::UncoreReading = reading;
             (reading.at, reading.socket) == (*at, socket)
         };
@@ -393,8 +404,8 @@ fn uncore_value(
             .events
             .first()
             .is_some_and(|(first, _)| first == event);
-        units += usize::from(first && window.uncore.iter().any(|reading| here(&reading)));
-        for reading in window.uncore.iter().filter(here) {
+        units += usize::from(first && window.uncore.iter().any(|reading| is_here(&reading)));
+        for reading in window.uncore.iter().filter(is_here) {
             match reading.count {
                 Some(count) => counts.add(event, count, reading.enabled, reading.running),
                 None => counts.add(event, 0, 0, 0),

@@ -1,5 +1,5 @@
-//! Derive: computes values from counts and documented metrics from values, in one [`Report`] per
-//! window.
+//! Derive: computes values from counts, and documented metrics from values. Each window has one
+//! [`Report`].
 //!
 //! [`Report::new`] derives a single window; [`Stages`] derives one window after the other. The
 //! module does no input or output.
@@ -75,7 +75,7 @@ use crate::{
     window::{Gained, SampleUsage, Usage, Window},
 };
 
-/// The most rows with a finding of one kind.
+/// The most findings that are shown of one kind, if many rows may have such a finding.
 pub(crate) const MAX_FINDINGS: usize = 3;
 
 impl Report {
@@ -88,8 +88,8 @@ impl Report {
         report
     }
 
-    /// Derives another window into the memory of this report: a session has one report at a time,
-    /// and fresh memory from the kernel costs as much as computing the values.
+    /// Derives another window in place of this report, and reuses its memory: fresh memory from the
+    /// kernel costs as much as computing the values.
     pub fn renew(&mut self, plan: &Plan, window: &Window, joined: &Joined, view: &View) {
         self.clear(window.began, window.start, window.length);
         self.boot_time = window.boot_time;
@@ -105,21 +105,21 @@ impl Report {
         let sampled = window
             .event_samples()
             .map(|samples| SampledEvents::new(self, samples));
-        let unused = Gained::first(vec![None; plan.groups.len()], window.start);
-        let nothing = Gained::<SampleUsage>::default();
+        let no_usage = Gained::first(vec![None; plan.groups.len()], window.start);
+        let no_samples = Gained::<SampleUsage>::default();
         let samples = window.samples.as_ref();
-        let everyone = samples.map_or(&nothing.total, |samples| &samples.total.total);
-        let of_sources: Vec<&Entity> = sources.entities().collect();
+        let machine_samples = samples.map_or(&no_samples.total, |samples| &samples.total.total);
+        let source_entities: Vec<&Entity> = sources.entities().collect();
         let mut add = |report: &mut Self, subject, entity, row: &EntityRow<'_>| {
-            let samples = row.samples.unwrap_or(&nothing);
+            let samples = row.samples.unwrap_or(&no_samples);
             metrics.add_row(
                 report,
                 subject,
-                &row.usage.unwrap_or(&unused).delta,
+                &row.usage.unwrap_or(&no_usage).delta,
                 &samples.delta,
             );
             if let Some(accesses) = &accesses {
-                accesses.add_row(report, subject, samples, everyone);
+                accesses.add_row(report, subject, samples, machine_samples);
             }
             sources.add_row(report, subject, entity);
             if let Some(sampled) = &sampled {
@@ -131,7 +131,7 @@ impl Report {
                 sampled.add_row(report, subject, samples, ran);
             }
         };
-        let rows = rows(plan, joined, of_sources);
+        let rows = rows(plan, joined, source_entities);
         self.reserve(rows.len(), columns.len(), metrics.len());
         let mut divided_slices = Vec::new();
         for (entity, row) in rows {
@@ -146,14 +146,14 @@ impl Report {
                 text,
                 named: None,
             }));
-            columns.add_row(self, subject, row.usage.unwrap_or(&unused));
+            columns.add_row(self, subject, row.usage.unwrap_or(&no_usage));
             columns.add_uncountable(self, subject);
             add(self, subject, Some(entity), &row);
         }
         for (process, usage) in top_processes(plan, joined, view) {
             let subject = self.subject(Subject::Entity(process.clone()));
             columns.add_row(self, subject, usage);
-            metrics.add_row(self, subject, &usage.delta, &nothing.delta);
+            metrics.add_row(self, subject, &usage.delta, &no_samples.delta);
         }
         columns.add_sockets(self, window);
         let machine = self.subject(Subject::Machine);
@@ -192,7 +192,8 @@ impl Report {
         self.limit_findings();
     }
 
-    /// Keeps the first findings of each kind that many rows may have.
+    /// Keeps only the first [`MAX_FINDINGS`] findings about rows, of each kind that many rows may
+    /// have.
     fn limit_findings(&mut self) {
         let mut counts = HashMap::new();
         self.findings.retain(|finding| {
@@ -220,7 +221,7 @@ struct EntityRow<'a> {
 fn rows<'a>(
     plan: &Plan,
     joined: &'a Joined,
-    of_sources: Vec<&'a Entity>,
+    source_entities: Vec<&'a Entity>,
 ) -> Vec<(&'a Entity, EntityRow<'a>)> {
     let samples = joined.samples.as_ref();
     let row = |(entity, usage)| {
@@ -230,7 +231,7 @@ fn rows<'a>(
         };
         (entity, row)
     };
-    let known = |samples: &Gained<SampleUsage>| {
+    let has_samples = |samples: &Gained<SampleUsage>| {
         let mut kinds = samples.total.iter();
         kinds.any(|(kind, counts)| kind.access.is_none() || counts.samples > 0)
     };
@@ -240,19 +241,19 @@ fn rows<'a>(
         .rows
         .iter()
         .map(|(entity, usage)| (entity, Some(usage)));
-    // Samples of `unattributed`, and of owners without a row of counts.
+    // `unattributed` and owners without a row of counts have samples only.
     let sampled = samples.into_iter().flat_map(Rows::iter);
     let only_sampled = sampled
-        .filter(|(entity, samples)| !is_counted(entity) && known(samples))
+        .filter(|(entity, samples)| !is_counted(entity) && has_samples(samples))
         .map(|(entity, _)| (entity, None));
-    // Entities that were idle since the session began.
-    let of_sources: BTreeSet<&Entity> = (of_sources.into_iter())
+    // Listed entities without counts or samples were idle since the session began.
+    let source_entities: BTreeSet<&Entity> = (source_entities.into_iter())
         .filter(|entity| !is_counted(entity) && !is_sampled(entity))
         .collect();
-    let first = |row: &EntityRow<'_>| -> f64 {
+    let sort_key = |row: &EntityRow<'_>| -> f64 {
         let usage = row.usage.map(|usage| &usage.delta);
         usage
-            .and_then(|usage| counts::first(plan, usage))
+            .and_then(|usage| counts::sort_key(plan, usage))
             .unwrap_or(-1.0)
     };
     let accesses = |row: &EntityRow<'_>| -> f64 {
@@ -262,33 +263,33 @@ fn rows<'a>(
     };
     let mut rows: Vec<_> = counted
         .chain(only_sampled)
-        .chain(of_sources.into_iter().map(|entity| (entity, None)))
+        .chain(source_entities.into_iter().map(|entity| (entity, None)))
         .map(row)
-        .map(|(entity, row)| (rank(entity), first(&row), accesses(&row), (entity, row)))
+        .map(|(entity, row)| (rank(entity), sort_key(&row), accesses(&row), (entity, row)))
         .collect();
     rows.sort_by(|a, b| {
-        let first = || b.1.total_cmp(&a.1);
+        let by_count = || b.1.total_cmp(&a.1);
         a.0.cmp(&b.0)
-            .then_with(first)
+            .then_with(by_count)
             .then_with(|| b.2.total_cmp(&a.2))
     });
     rows.into_iter().map(|(.., row)| row).collect()
 }
 
-/// The processes shown in addition to the rows: those with the largest count of the first event in
-/// the window, then those with the largest total, and those that the user chose. They are in the
-/// order of their ids if that event is not counted on CPUs.
+/// The processes shown in addition to the rows: the first `view.processes`, and those that the user
+/// chose. They are ordered by the count of the first event in the window, then by its total. If
+/// CPUs do not count that event, processes keep the order of their ids.
 fn top_processes<'a>(
     plan: &Plan,
     joined: &'a Joined,
     view: &View,
 ) -> Vec<(&'a Entity, &'a Gained<Usage>)> {
-    let first = |usage| counts::first(plan, usage).unwrap_or(0.0);
+    let sort_key = |usage| counts::sort_key(plan, usage).unwrap_or(0.0);
     let mut all: Vec<_> = joined
         .processes
         .iter()
         .flat_map(Rows::iter)
-        .map(|row @ (_, usage)| (first(&usage.delta), first(&usage.total), row))
+        .map(|row @ (_, usage)| (sort_key(&usage.delta), sort_key(&usage.total), row))
         .collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| b.1.total_cmp(&a.1)));
     let is_chosen = |entity: &Entity| match entity {
@@ -300,9 +301,9 @@ fn top_processes<'a>(
     shown.map(|(_, row)| row).collect()
 }
 
-/// Rank of a kind of row in the output.
-fn rank(label: &Entity) -> u8 {
-    match label {
+/// Position of the kinds of rows in the output, lowest first.
+fn rank(entity: &Entity) -> u8 {
+    match entity {
         Entity::Command(_) => 0,
         Entity::Pod(_) => 1,
         Entity::Container { .. } => 2,

@@ -1,9 +1,9 @@
-//! A row's shares in the reads and writes of memories, beside what resctrl counted: resctrl counts
-//! both, wherever the memory is.
+//! A row's shares in the reads and writes of memories, next to the bytes that resctrl counted for
+//! it. Resctrl counts reads and writes together, wherever the memory is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A share, and the half width of its interval.
+/// A share, and the half width of its interval; None without an interval.
 pub(crate) type ShareWidth = (f64, Option<f64>);
 
 /// A row in a window. `P` is the memory of a share.
@@ -24,22 +24,22 @@ impl<P> Default for MonitoredRow<P> {
 }
 
 impl<P: Ord> MonitoredRow<P> {
-    /// Adds what resctrl counted on a socket; `None` if that is not known.
+    /// Adds what resctrl counted on a socket; `None` if unknown.
     pub(crate) fn add_count(&mut self, count: Option<f64>) {
         self.counts.push(count);
     }
 
-    /// Adds a share with its interval. Of several shares of one metric and memory, at most one is
-    /// known.
+    /// Adds a share with its interval. Shares of the same metric and memory may be added several
+    /// times; at most one of them is known.
     pub(crate) fn add_share(
         &mut self,
-        place: (usize, P),
+        metric_and_memory: (usize, P),
         value: Option<f64>,
         interval: Option<(f64, f64)>,
     ) {
         let half = |value: f64| interval.map(|(low, high)| (high - value).max(value - low));
-        let known = self.shares.entry(place).or_default();
-        *known = value.map(|value| (value, half(value))).or(*known);
+        let share = self.shares.entry(metric_and_memory).or_default();
+        *share = value.map(|value| (value, half(value))).or(*share);
     }
 
     /// What resctrl counted; `None` unless each socket's count is known.
@@ -49,10 +49,10 @@ impl<P: Ord> MonitoredRow<P> {
     }
 
     /// The sum of the shares; `None` unless `metrics` metrics have shares and all shares are known.
-    /// The same causes move all of them, so half widths add up.
+    /// Errors of the shares have the same causes, so their half widths add up.
     pub(crate) fn share(&self, metrics: usize) -> Option<ShareWidth> {
-        let found: BTreeSet<usize> = self.shares.keys().map(|(metric, _)| *metric).collect();
-        if metrics == 0 || found.len() != metrics {
+        let with_shares: BTreeSet<usize> = self.shares.keys().map(|(metric, _)| *metric).collect();
+        if metrics == 0 || with_shares.len() != metrics {
             return None;
         }
         let mut shares = self.shares.values();

@@ -1,14 +1,17 @@
 //! Noisy neighbours: containers that run worse than usual because of others. [`Neighbours::judge`]
 //! returns a [`NeighbourVerdict`] for each of them.
 //!
-//! A container starts to suffer once it was two standard deviations worse than in its own calm
-//! windows in three of the last five windows. It stops once at most one of the last five was worse:
+//! A window is worse if the container is two standard deviations worse than in its own calm
+//! windows. A verdict starts once three of the last five windows are worse, and ends once at most
+//! one of them is worse. There are two detections:
 //!
-//! - at the memory: its instructions per cycle are low while its socket is under pressure (memory
-//!   traffic above 80% of the peak). Windows without pressure are calm. Suspects own most of that
-//!   traffic. They are a hint, not a proof: their shares are not validated here.
-//! - on the CPUs: the part of its time that it waits behind others is high. Other windows are calm.
-//!   Suspects ran while it waited. Windows in which a quota throttled it are not judged.
+//! - at the memory: a window is worse if the container's instructions per cycle are low while its
+//!   socket is under pressure (memory traffic above 80% of the peak). Windows without pressure are
+//!   calm. Suspects own most of that traffic. They are a hint, not a proof: their shares are not
+//!   validated here.
+//! - on the CPUs: a window is worse if the container waits behind others for a large part of its
+//!   time. Other windows are calm. Suspects ran while it waited. Windows in which a quota throttled
+//!   it are not judged.
 
 mod cpu;
 mod memory;
@@ -44,7 +47,7 @@ const CPU: VerdictMetric = (
 /// The result of one detection for a window.
 #[derive(Default)]
 struct Judgement {
-    /// Whether each container that can be judged suffers.
+    /// The containers that can be judged, and whether each suffers.
     judged: BTreeMap<Entity, bool>,
     verdicts: Vec<NeighbourVerdict>,
 }
@@ -63,13 +66,13 @@ pub struct NeighbourVerdict {
     pub victim: Entity,
     /// The evidence of the verdict.
     pub evidence: NeighbourEvidence,
-    /// Its level in this window: instructions per cycle, or the part of its time that it waited
-    /// behind others.
+    /// What is compared with its calm windows: instructions per cycle, or the part of its time that
+    /// it waited behind others.
     pub value: f64,
     /// Mean and standard deviation of `value` in calm windows.
     pub usual: (f64, f64),
-    /// The other owners with most of the socket's memory traffic (bytes per second), or that ran
-    /// most while it waited (parts of its waits), largest first.
+    /// Other owners, largest first: those with most of the socket's memory traffic (in bytes per
+    /// second), or those that ran most while the victim waited (as parts of its waits).
     pub suspects: Vec<(Entity, f64)>,
     /// Whether the verdict starts in this window.
     pub begins: bool,
@@ -144,7 +147,7 @@ fn container_values(report: &Report, metric: &str) -> BTreeMap<Entity, f64> {
     rows.filter_map(of_row).collect()
 }
 
-/// The other owners with the largest parts, largest first.
+/// The owners other than the victim with the largest parts of traffic or waits, largest first.
 fn suspects<'a>(
     owners: impl Iterator<Item = (&'a Entity, f64)>,
     victim: &Entity,

@@ -6,10 +6,10 @@ use probe_common::spe::{PageKey, PageRow};
 
 use super::{Estimate, MEAN_LATENCY, ReportTable, TableCell};
 
-/// The number of samples of a page.
+/// The column of the number of samples of a page.
 pub(crate) const SAMPLES: &str = "memory_access_samples";
 
-/// The most accessed pages of each process.
+/// The table of the `shown` most accessed pages of each process.
 pub(super) fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> ReportTable {
     let row = |page: HotPage| {
         vec![

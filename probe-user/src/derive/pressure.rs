@@ -11,12 +11,12 @@ use crate::{
     window::{Window, float},
 };
 
-/// Why there is no pressure.
+/// The reason in place of pressure.
 const NO_PRESSURE: &str = "this kernel has no pressure stall information: boot it with psi=1, \
                            which needs CONFIG_PSI";
 
-/// Name, unit and description of the metric of each counter, in their order. Pressure is a share of
-/// the window.
+/// Name, unit and description of the metric of each counter, in the order of
+/// [`CgroupCounter::ALL`]. Pressure is a share of the window.
 const METRICS: [(&str, &str, &str); CgroupCounter::ALL.len()] = [
     (
         "cpu_pressure_some",
@@ -100,12 +100,12 @@ const METRICS: [(&str, &str, &str); CgroupCounter::ALL.len()] = [
 
 /// The metrics of an entity: their indices in a report.
 pub(super) struct PressureMetrics {
-    /// In the order of the counters.
+    /// In the order of [`CgroupCounter::ALL`].
     counters: [u32; METRICS.len()],
     quota: u32,
     throttled_above: u32,
-    /// Throttled entities: the time throttled by their own quota and by one above, their subject,
-    /// and their sentence.
+    /// Throttled entities: nanoseconds throttled by their own quota and by that of a cgroup above,
+    /// the index of their subject, and the sentence of their finding.
     throttled: Vec<([u64; 2], u32, String)>,
 }
 
@@ -165,8 +165,8 @@ impl ReportedRows for PressureRows {
             return;
         };
         let counts = &row.counts;
-        // A session of waits reads only a few counters: the others get no reason and no column of
-        // zeros.
+        // A session of waits reads only a few counters. Other counters get no reason for their
+        // absence, and a throttled time of 0 gets no column.
         let reads_all = !self.beside_waits;
         for (counter, metric) in CgroupCounter::ALL.into_iter().zip(metrics.counters) {
             let counted = |start, raw| CounterValue {
@@ -239,8 +239,8 @@ impl PressureRows {
             .all(|it| self.machine.get(*it).is_none())
     }
 
-    /// Microseconds as a share of the time between the readings. Clamped to 100, since cgroups are
-    /// read one after the other and a reading may cover more time.
+    /// Microseconds in percent of the time between two readings. At most 100: cgroups are read one
+    /// after the other, so the microseconds of one may cover a longer time.
     fn share(&self, micros: u64) -> Result<Value, Reason> {
         let length = self.length.as_secs_f64();
         match length > 0.0 {

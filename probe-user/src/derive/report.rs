@@ -31,7 +31,7 @@ pub struct Report {
     pub metrics: Vec<MetricInfo>,
     /// Attributes of series. The first is empty.
     pub attributes: Vec<Attributes>,
-    /// Totals of counters: before the window and in it.
+    /// Totals of counters, from their start to the end of the window.
     pub totals: Vec<CounterValue>,
     /// The values, grouped by subject, in output order.
     pub series: Vec<Series>,
@@ -50,13 +50,13 @@ pub struct Report {
 /// A conclusion from values, as a sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportFinding {
-    /// What it is about.
+    /// The kind of conclusion.
     pub kind: FindingKind,
-    /// The owner of the values.
+    /// The subject of the values.
     pub about: FindingSubject,
     /// A sentence.
     pub text: String,
-    /// The subject whose name ends the sentence.
+    /// The subject whose name ends the sentence; None if the text is complete.
     pub named: Option<Subject>,
 }
 
@@ -94,9 +94,9 @@ pub enum FindingKind {
         /// Whether they include throttling by a CPU quota.
         throttled: bool,
     },
-    /// Waits that did not fit the kernel's map: what ran meanwhile is not in the table of waits.
+    /// Waits without room in the kernel's map: the table of waits lacks what ran meanwhile.
     UnplacedWaits,
-    /// Waits whose lengths did not fit the kernel's map: they are in no percentile.
+    /// Waits without room in the kernel's map of lengths: no percentile includes them.
     UnplacedLengths,
     /// Writes of devices that bypass the cache.
     InboundWrites,
@@ -107,7 +107,7 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    /// Whether it holds for the whole session, not for the window alone.
+    /// Whether such a finding is about the whole session, not about the window alone.
     #[must_use]
     pub fn is_of_session(self) -> bool {
         matches!(
@@ -116,8 +116,8 @@ impl FindingKind {
         )
     }
 
-    /// Whether many rows may have one, so that only the first are shown. Sources add the most
-    /// important first.
+    /// Whether many rows may have a finding of this kind, so that only the first ones are shown.
+    /// Sources add their most important findings first.
     pub(super) fn is_of_many(self) -> bool {
         matches!(
             self,
@@ -149,17 +149,17 @@ pub struct ReportTable {
     pub rows: Vec<Vec<TableCell>>,
     /// Indices of small rows, which only machine-readable formats show.
     pub small_rows: BTreeSet<usize>,
-    /// Named counts that say how much of everything the rows cover.
+    /// Named counts that state how much of the measurement the rows cover.
     pub counts: Vec<(&'static str, u64)>,
 }
 
 impl ReportTable {
-    /// Leaves out the rows that are not wanted.
+    /// Keeps only the wanted rows.
     pub(super) fn retain_rows(&mut self, is_wanted: impl Fn(&[TableCell]) -> bool) {
         let rows = mem::take(&mut self.rows).into_iter().enumerate();
         let small = mem::take(&mut self.small_rows);
-        for (before, row) in rows.filter(|(_, row)| is_wanted(row)) {
-            if small.contains(&before) {
+        for (old_index, row) in rows.filter(|(_, row)| is_wanted(row)) {
+            if small.contains(&old_index) {
                 self.small_rows.insert(self.rows.len());
             }
             self.rows.push(row);
@@ -205,7 +205,7 @@ pub enum ReportSection {
     Sockets,
     /// The whole machine.
     Total,
-    /// Metrics that cannot be counted here.
+    /// Metrics that this machine cannot count.
     Missing,
     /// Metrics of sockets and devices.
     Uncore,
@@ -290,8 +290,8 @@ impl Report {
         self.rates_only && matches!(metric.counting, CounterSource::Event(_))
     }
 
-    /// The table of waits, if waits are counted: the subject that waited, what ran meanwhile, and
-    /// nanoseconds.
+    /// The rows of the table of waits: the subject that waited, what ran meanwhile, and the
+    /// nanoseconds. None if waits are not counted.
     #[must_use]
     pub fn waits(&self) -> Option<impl Iterator<Item = (&Subject, &TableCell, u64)>> {
         let table = self.tables.iter().find(|table| table.name == WAITS_TABLE)?;
@@ -306,7 +306,7 @@ impl Report {
         }))
     }
 
-    /// Subjects that lists and findings name; some of them have no row.
+    /// Subjects that tables and findings name; some of them have no row.
     pub(crate) fn subjects_named(&self) -> impl Iterator<Item = &Subject> {
         let cells = self
             .tables
@@ -320,8 +320,8 @@ impl Report {
     /// ran, count since the session began.
     #[must_use]
     pub fn is_of_window(&self, series: &Series) -> bool {
-        let behind = self.attributes(series).behind.is_some();
-        self.metric(series).kind != MetricKind::Histogram && !behind
+        let is_wait_total = self.attributes(series).behind.is_some();
+        self.metric(series).kind != MetricKind::Histogram && !is_wait_total
     }
 
     /// The attributes of a series.
@@ -384,17 +384,17 @@ impl Report {
     /// Adds each series to the row of its subject. `added` is in the order of the rows.
     pub(crate) fn add_to_rows(&mut self, added: impl Iterator<Item = Series>) {
         let mut added = added.peekable();
-        let mut all = Vec::with_capacity(self.series.len() + added.size_hint().0);
+        let mut merged = Vec::with_capacity(self.series.len() + added.size_hint().0);
         for group in self.groups() {
-            all.extend_from_slice(group.series);
+            merged.extend_from_slice(group.series);
             let subject = group.series[0].subject;
             while let Some(next) = added
                 .next_if(|next| group.section == ReportSection::Rows && next.subject == subject)
             {
-                all.push(next);
+                merged.push(next);
             }
         }
-        self.series = all;
+        self.series = merged;
     }
 
     /// Adds series at the end of the shares.
@@ -407,8 +407,8 @@ impl Report {
         self.series.splice(at..at, added);
     }
 
-    /// Reserves memory for this many rows with these series each, and for later series, so that the
-    /// vectors do not reallocate.
+    /// Reserves memory, so that the vectors do not reallocate: for this many rows with this many
+    /// counters and gauges each, and for the series of other subjects.
     pub(super) fn reserve(&mut self, rows: usize, counters: usize, gauges: usize) {
         const OTHERS: usize = 256;
         let subjects = rows + 1;
@@ -423,20 +423,20 @@ impl Report {
         index(self.subjects.len() - 1)
     }
 
-    /// Adds a metric unless it is known, and returns its index.
+    /// Adds a metric unless the report has it already, and returns its index.
     pub(crate) fn add_metric(&mut self, metric: MetricInfo) -> u32 {
-        let known = self.metrics.iter().position(|known| *known == metric);
-        index(known.unwrap_or_else(|| {
+        let existing = self.metrics.iter().position(|existing| *existing == metric);
+        index(existing.unwrap_or_else(|| {
             self.metrics.push(metric);
             self.metrics.len() - 1
         }))
     }
 
-    /// Adds attributes unless they are known, and returns their index.
+    /// Adds attributes unless the report has them already, and returns their index.
     pub(crate) fn add_attributes(&mut self, attributes: Attributes) -> u32 {
         let mut all = self.attributes.iter();
-        let known = all.position(|known| *known == attributes);
-        index(known.unwrap_or_else(|| {
+        let existing = all.position(|existing| *existing == attributes);
+        index(existing.unwrap_or_else(|| {
             self.attributes.push(attributes);
             self.attributes.len() - 1
         }))
@@ -463,7 +463,7 @@ impl Report {
     }
 }
 
-/// Empties a list and takes its memory.
+/// Takes a list, without its elements but with its memory.
 fn emptied<T>(list: &mut Vec<T>) -> Vec<T> {
     list.clear();
     mem::take(list)

@@ -1,9 +1,10 @@
-//! How far calibrated shares were from what resctrl counted: an error that a calibration cannot
-//! know, such as of a pattern that it lacks.
+//! Distances of calibrated shares from what resctrl counted. They reveal errors that a calibration
+//! cannot know, such as that of an access pattern which it lacks.
 //!
-//! By split conformal prediction (Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World,
-//! 2005): as often as past distances were below a quantile, so is the next one, if it is of the
-//! same kind. Containers without monitors may be of another kind, so this only widens intervals.
+//! Split conformal prediction (Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World,
+//! 2005): the next distance is below a quantile of the past distances as often as these were, if
+//! its container is of the same kind. Containers without monitoring groups may be of another kind,
+//! so distances only widen intervals.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,15 +13,15 @@ use super::{Estimate, Report, Spread, Subject, Value, monitored_row::MonitoredRo
 /// The metric of what resctrl counts.
 pub(crate) const RESCTRL: &str = "resctrl_bandwidth";
 
-/// Windows whose distances are kept.
+/// The number of windows whose distances are kept.
 const KEPT: usize = 200;
 
-/// The distances of past windows, as parts of the shares: those of each window, the last one last.
+/// The distances of past windows, as parts of the shares; a list for each window, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Residuals(VecDeque<Vec<f64>>);
 
 impl Residuals {
-    /// Widens the intervals of all calibrated shares that are narrower than past distances.
+    /// Widens the intervals of calibrated shares that are narrower than past distances.
     pub(super) fn widen(&self, report: &mut Report) {
         let Some(bound) = self.bound() else {
             return;
@@ -34,8 +35,8 @@ impl Residuals {
         }
     }
 
-    /// Learns from rows with monitoring groups of their own. `of_memory`: the metrics of shares in
-    /// the reads and writes of memories, whose sum resctrl counts.
+    /// Adds the distances of rows with their own monitoring groups. `of_memory`: the metrics of
+    /// shares in the reads and writes of memories, whose sum resctrl counts.
     pub(super) fn learn(&mut self, report: &Report, of_memory: &[String]) {
         let mut rows: HashMap<&Subject, MonitoredRow<Option<u32>>> = HashMap::new();
         for series in &report.series {
@@ -44,7 +45,7 @@ impl Residuals {
             if !is_share && name != RESCTRL {
                 continue;
             }
-            // A subject may have several indices.
+            // The same subject may have several indices.
             let row = rows.entry(&report.subjects[series.subject as usize]);
             let row = row.or_default();
             let estimate = series.estimate();
@@ -67,7 +68,8 @@ impl Residuals {
         self.0.drain(..excess);
     }
 
-    /// The distance that 95 of 100 do not exceed, or the largest of a few; `None` without any.
+    /// The distance that 95 of 100 distances do not exceed; the largest one if there are few; None
+    /// without any.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -83,8 +85,8 @@ impl Residuals {
     }
 }
 
-/// The distance of a row's shares from what resctrl counted, as a part of the shares; `None` unless
-/// both are known, and the shares have intervals.
+/// The distance of a row's shares from what resctrl counted, as a part of the shares. `None` unless
+/// the shares and the count are known, and the shares have intervals.
 fn distance(row: &MonitoredRow<Option<u32>>, metrics: usize) -> Option<f64> {
     let (share, half) = row.share(metrics)?;
     let counted = half.and(row.counted())?;

@@ -1,5 +1,5 @@
-//! Values of sampled events: the events that each owner's samples represent, and the addresses of
-//! the samples, each with its 95% interval.
+//! Values of sampled events, with 95% intervals: the events that the samples of each owner
+//! represent, and their shares by address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ use crate::{
 /// The metrics of sampled events: their indices in a report.
 pub(super) struct SampledEvents<'a> {
     window: &'a SampleWindow,
-    /// By event; None for memory accesses, which are shown by class and source.
+    /// By event; None for memory accesses: [`super::accesses`] shows these.
     metrics: Vec<Option<u32>>,
     attributes: u32,
 }
@@ -52,8 +52,8 @@ impl<'a> SampledEvents<'a> {
         }
     }
 
-    /// Adds the sampled events of one row. `ran`: whether it ran in the window. A row without
-    /// samples may still have had events: its interval has an upper end above 0.
+    /// Adds the sampled events of one row. `ran`: whether the row's owner ran in the window. A row
+    /// without samples may still have had events, so its interval has an upper end above 0.
     pub(super) fn add_row(
         &self,
         report: &mut Report,
@@ -151,17 +151,17 @@ impl SampledEvents<'_> {
         if multiplexed.is_some_and(|time| time.running == 0) {
             return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
         }
-        let everyone = |usage: &SampleUsage| EventSum::new(usage, event).counts;
-        let now = everyone(&self.window.total.delta);
+        let machine_counts = |usage: &SampleUsage| EventSum::new(usage, event).counts;
+        let now = machine_counts(&self.window.total.delta);
         if now.operations > 0.0 {
-            // Where periods vary: the mean weight of the sample that an event falls to.
+            // If periods vary, this is the mean weight of the sample in which an event falls.
             return Ok(statistics::unsampled(now.variance / now.operations));
         }
         let counted = float(window.gained.counted);
         let running_ratio = multiplexed.map_or(1.0, RunningTime::running_ratio);
         match health.period {
             _ if counted <= 0.0 => {
-                let before = everyone(&self.window.total.total);
+                let before = machine_counts(&self.window.total.total);
                 // A PMU that does not count the event looks like a machine without such events.
                 match before.samples {
                     0 => Err(Reason::NotMeasured),
@@ -178,7 +178,7 @@ impl SampledEvents<'_> {
     }
 }
 
-/// A warning for each event with more than 1% of its samples missed in a window, and for each event
+/// Warnings about events with more than 1% of their samples missed in the window, and about events
 /// that the kernel may have throttled.
 pub(super) fn warnings(window: &SampleWindow) -> Vec<String> {
     let missed =
@@ -209,28 +209,37 @@ const INSTRUCTIONS: [&str; 7] = [
 ];
 const PAGES: [&str; 5] = ["owner", "event", "page", "share", "samples"];
 
-/// The `shown` addresses with most events of each row and event, and their shares of the row's
-/// events: instructions, then data pages if any.
+/// The tables of instructions and, if any, of data pages. They show, for each row and event, the
+/// `shown` addresses with the most events, and their shares of the row's events.
 pub(super) fn hottest(window: &SampleWindow, joined: &Joined, shown: usize) -> Vec<ReportTable> {
     [false, true]
         .into_iter()
-        .filter_map(|page| table(window, joined, shown, page))
+        .filter_map(|of_pages| table(window, joined, shown, of_pages))
         .collect()
 }
 
-fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Option<ReportTable> {
+fn table(
+    window: &SampleWindow,
+    joined: &Joined,
+    shown: usize,
+    of_pages: bool,
+) -> Option<ReportTable> {
     let rows = joined.samples.as_ref()?;
     let mut groups: BTreeMap<(u8, &Entity), Vec<(&Hotspot, &HotspotCounts)>> = BTreeMap::new();
-    for (spot, counts) in joined.hotspots.iter().filter(|(spot, _)| spot.page == page) {
+    for (spot, counts) in joined
+        .hotspots
+        .iter()
+        .filter(|(spot, _)| spot.page == of_pages)
+    {
         let group = groups.entry((spot.event, &spot.entity)).or_default();
         group.push((spot, counts));
     }
-    if page && groups.is_empty() {
+    if of_pages && groups.is_empty() {
         return None;
     }
     let mut table = ReportTable {
-        name: if page { "hot_pages" } else { "hot" },
-        columns: if page {
+        name: if of_pages { "hot_pages" } else { "hot" },
+        columns: if of_pages {
             PAGES.to_vec()
         } else {
             INSTRUCTIONS.to_vec()
@@ -240,7 +249,7 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
         counts: Vec::new(),
     };
     let mut kept_samples = 0;
-    // Samples of all rows, also without a recorded address.
+    // The number of samples of all rows, including samples without a recorded address.
     let all: u64 = rows
         .iter()
         .flat_map(|(_, row)| &row.delta)
@@ -263,14 +272,14 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
             .then(b.2.operations.total_cmp(&a.2.operations))
     });
     for (event, entity, of_entity, mut spots) in sorted {
-        let here = HotspotCounts {
+        let recorded = HotspotCounts {
             samples: spots.iter().map(|(_, counts)| counts.samples).sum(),
             events: spots.iter().map(|(_, counts)| counts.events).sum(),
         };
-        kept_samples += here.samples;
+        kept_samples += recorded.samples;
         spots.sort_by(|a, b| b.1.events.total_cmp(&a.1.events).then(a.0.cmp(b.0)));
         for (spot, counts) in spots.into_iter().take(shown) {
-            let mut share = share(*counts, here, &of_entity);
+            let mut share = share(*counts, recorded, &of_entity);
             if let Some(share) = &mut share
                 && window.events[usize::from(event)].gained.limited
             {
@@ -281,7 +290,7 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
                 TableCell::Text(window.events[usize::from(event)].health.name.clone()),
                 TableCell::Text(location(spot)),
             ];
-            if !page {
+            if !of_pages {
                 let module = spot.module.as_deref().unwrap_or_default();
                 row.push(TableCell::Text(module.to_owned()));
                 row.push(TableCell::Text(build_id(spot)));
@@ -290,7 +299,7 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
             table.rows.push(row);
         }
     }
-    if !page {
+    if !of_pages {
         table.counts = vec![
             ("hot_samples", all.max(kept_samples)),
             ("hot_samples_kept", kept_samples),
@@ -299,9 +308,9 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
     Some(table)
 }
 
-/// The share of a row's events at one of its addresses. `kept` are the row's samples whose address
-/// was recorded. Any other sample may have been at this address too, which widens the upper end.
-/// `kept` exceeds the row's own samples if the map of owners was full.
+/// The share of a row's events at one of its addresses. `kept`: the row's samples with a recorded
+/// address. Samples without one may have been at this address too, which widens the upper end. If
+/// the map of owners was full, `kept` exceeds the samples of `whole`.
 fn share(at: HotspotCounts, kept: HotspotCounts, whole: &SampleCounts) -> Option<Estimate> {
     let samples = whole.samples.max(kept.samples);
     let events = whole.operations.max(kept.events);
@@ -309,8 +318,8 @@ fn share(at: HotspotCounts, kept: HotspotCounts, whole: &SampleCounts) -> Option
         0 => float(samples),
         _ => whole.effective(whole.operations),
     };
-    // Effective sample size: that of the whole row, but limited by the samples at this address. One
-    // sample with a long period is a large part of the events, and still only one sample.
+    // The effective sample size is that of the whole row, limited by the samples at this address:
+    // one sample with a long period is a large part of the events, and still only one sample.
     let part = at.events / events;
     let n = if part > 0.0 {
         n.min(float(at.samples) / part)
@@ -323,7 +332,7 @@ fn share(at: HotspotCounts, kept: HotspotCounts, whole: &SampleCounts) -> Option
     Some(sampled_estimate(share))
 }
 
-/// The function; without one the address, relative to its module if known.
+/// The name of the function. If unknown: the address, relative to the module or of a process.
 fn location(spot: &Hotspot) -> String {
     match (&spot.function, &spot.module, spot.tgid) {
         (Some(function), ..) => function.to_string(),

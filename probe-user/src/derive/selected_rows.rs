@@ -79,15 +79,16 @@ impl Report {
         let RowSelection { names, pids, .. } = selection;
         let labels = subject.labels(&self.described);
         let is_named = names.is_empty() || names.iter().any(|name| labels.matches(name));
-        let holds = |process: &Subject| {
+        let is_process_in_row = |process: &Subject| {
             is_process_of(process, pids)
                 && matches!((process, subject), (
                     Subject::Entity(Entity::ProcessOf { row, .. }),
                     Subject::Entity(entity),
                 ) if **row == *entity)
         };
-        let has_process =
-            pids.is_empty() || is_process_of(subject, pids) || self.subjects.iter().any(holds);
+        let has_process = pids.is_empty()
+            || is_process_of(subject, pids)
+            || self.subjects.iter().any(is_process_in_row);
         is_named && has_process
     }
 
@@ -122,8 +123,8 @@ mod tests {
         })
     }
 
-    /// Three containers, a process of the first one, and the machine. Each has a row of a list and
-    /// a finding.
+    /// Three containers, a process of the first one, and the machine. Each of them has a series, a
+    /// row in a list, and a finding.
     fn report() -> Report {
         let mut report = Report::default();
         let metric = report.add_metric(MetricInfo::gauge("load", "", ""));
@@ -166,7 +167,8 @@ mod tests {
         report
     }
 
-    /// Values of the shown rows, rows and small rows of the list, and the findings.
+    /// What a selection leaves: the values of series, the number of rows of the list, the indices
+    /// of its small rows, and the texts of findings.
     fn shown(selection: &RowSelection) -> (Vec<f64>, usize, Vec<usize>, Vec<String>) {
         let mut report = report();
         report.select_rows(selection);
@@ -188,7 +190,7 @@ mod tests {
             top: Some(2),
             ..RowSelection::default()
         };
-        let texts = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let texts = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
         assert_eq!(
             shown(&sorted),
             (vec![3.0, 2.0, 6.0], 2, vec![0, 1], texts(&["3", "2", "6"]))

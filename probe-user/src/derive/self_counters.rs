@@ -1,8 +1,8 @@
-//! Tables of self-counters, a row each. The report and docs/reference/self-counters.md
-//! ([`self_counters_page`]) come from them.
+//! Tables of self-counters, with a row for each counter. The report and
+//! docs/reference/self-counters.md ([`self_counters_page`]) come from these tables.
 //!
-//! Fields that BPF programs count are summed over CPUs, so a new counter needs the field, the
-//! program that counts it, and a row here (CONTRIBUTING.md, "Add a self-counter").
+//! A counter of BPF programs needs a field, a program that counts it, and a row here
+//! (CONTRIBUTING.md, "Add a self-counter"). Its field is summed over CPUs without further code.
 
 mod page;
 
@@ -43,7 +43,7 @@ macro_rules! self_counters {
     };
 }
 
-fn mean(sampled: &SampledCost) -> Option<u64> {
+fn mean_nanos(sampled: &SampledCost) -> Option<u64> {
     sampled.nanos.checked_div(sampled.samples)
 }
 
@@ -52,9 +52,9 @@ self_counters! {
     COUNTING of Health {
         Counter "runs" "" = |it| it.sum.runs, "Runs of the hook";
         Counter "charges" "" = |it| it.sum.charges, "Slices charged to their owner";
-        Gauge "ns_per_run_same_owner" "ns" = |it| mean(&it.sum.same),
+        Gauge "ns_per_run_same_owner" "ns" = |it| mean_nanos(&it.sum.same),
             "Mean cost of a run that found the same owner";
-        Gauge "ns_per_run_charging" "ns" = |it| mean(&it.sum.changed),
+        Gauge "ns_per_run_charging" "ns" = |it| mean_nanos(&it.sum.changed),
             "Mean cost of a run that charged";
         Counter "sampled_runs" "" = |it| it.sum.same.samples + it.sum.changed.samples,
             "Runs whose cost was measured, one in 1,024";
@@ -275,7 +275,7 @@ self_counters! {
     }
 }
 
-/// A sum over all sampled events.
+/// The sum of a counter over all sampled events.
 fn sum(events: &[EventWindow], counter: fn(&SampledHealth) -> u64) -> Option<u64> {
     Some(events.iter().map(|event| counter(&event.health)).sum())
 }

@@ -81,7 +81,7 @@ type MetricText<'a> = (&'a str, &'a str, &'a str);
 struct SelfReport<'a> {
     report: &'a mut Report,
     subject: u32,
-    /// Start of its counters.
+    /// Start of the counters.
     began: Duration,
 }
 
@@ -130,8 +130,8 @@ impl SelfReport<'_> {
     }
 }
 
-/// Sampling counters with composed names: the cores' own counts of their sampling, undecodable
-/// records by kind of damage, and unattributed records by reason.
+/// Counters of SPE whose names have variable parts: counts of sampling by the cores themselves,
+/// undecodable records by kind of damage, and unattributed records by reason.
 fn composed_counters(health: &SpeHealth) -> impl Iterator<Item = (String, u64)> {
     let sampler = health
         .sampler

@@ -37,8 +37,8 @@ pub enum Subject {
     Machine,
     /// A socket.
     Socket(u32),
-    /// The place of an uncore metric: a socket, a device or a part of one, with the names of its
-    /// PCI devices.
+    /// What an uncore metric measures: a socket, a device or a part of a device, with the names of
+    /// its PCI devices.
     Place(MetricPlace, Vec<String>),
     /// Owner of a share: devices.
     Io,
@@ -88,7 +88,7 @@ pub enum CounterSource {
     /// Every occurrence; also the value for metrics other than counters.
     #[default]
     All,
-    /// An event, which the user may have given any name. The factor converts a count to its unit.
+    /// An event, whose name may be the user's. The factor converts its raw count to its unit.
     Event(f64),
     /// Samples. Each represents several occurrences.
     Samples,
@@ -109,7 +109,7 @@ pub enum MetricKind {
     State,
 }
 
-/// What distinguishes series of one subject and metric, with the method of their values.
+/// What distinguishes series of one subject and metric, and how their values were obtained.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Attributes {
     /// Socket of a share.
@@ -132,7 +132,7 @@ pub struct Attributes {
 }
 
 impl MetricInfo {
-    /// Whether it is an event with a user-defined name.
+    /// Whether it is the count of an event, whose name may be the user's.
     #[must_use]
     pub fn is_event(&self) -> bool {
         matches!(self.counting, CounterSource::Event(_))
@@ -140,7 +140,7 @@ impl MetricInfo {
 }
 
 impl Series {
-    /// The counter of the window, if it is a counter with a value.
+    /// The count in the window, if the metric is a counter with a value.
     #[must_use]
     pub fn counter(&self) -> Option<&CounterValue> {
         match &self.value {

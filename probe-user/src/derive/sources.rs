@@ -1,4 +1,4 @@
-//! What the sources add to a report.
+//! What each source of `for_each_source` adds to a report: metrics, values of rows, and findings.
 
 use super::Report;
 use crate::{
@@ -10,10 +10,11 @@ use crate::{
 
 /// The rows of a source in a report.
 pub(super) trait ReportedRows {
-    /// The metrics, and what the findings need. `()` if the source adds no values to rows.
+    /// Indices of the metrics in the report, and what [`Self::add_findings`] needs. `()` if the
+    /// source adds no values to rows.
     type Metrics;
 
-    /// Describes the metrics.
+    /// Adds the descriptions of the metrics to the report.
     fn metrics(&self, report: &mut Report) -> Self::Metrics;
 
     /// The entities that get a row even if nothing was counted or sampled.
@@ -86,7 +87,7 @@ impl ReportedRows for NoRows {
     fn metrics(&self, _: &mut Report) {}
 }
 
-/// [`super::shares`] adds these values, next to the shares.
+/// [`super::shares`] adds these bytes, next to the shares.
 impl ReportedRows for MonitoredBytes {
     type Metrics = ();
 

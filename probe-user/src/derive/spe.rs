@@ -31,12 +31,12 @@ pub(super) fn sum<'a>(
 }
 
 /// Whether the core's table of data sources names the memory level.
-pub(super) fn known(served: MemLevel) -> bool {
+pub(super) fn is_source_known(served: MemLevel) -> bool {
     matches!(served, MemLevel::By(_))
 }
 
-/// Whether one of these sources served the access.
-pub(super) fn by(sources: &'static [Source]) -> impl Fn(MemLevel) -> bool {
+/// The condition that one of these sources served the access.
+pub(super) fn served_by(sources: &'static [Source]) -> impl Fn(MemLevel) -> bool {
     move |served| matches!(served, MemLevel::By(source) if sources.contains(&source))
 }
 
@@ -46,7 +46,7 @@ pub(super) fn share(part: &SampleCounts, whole: &SampleCounts) -> Option<Confide
 }
 
 /// The share of operations with a page-table walk.
-pub(super) fn walks(counts: &SampleCounts) -> Option<ConfidenceInterval> {
+pub(super) fn walk_share(counts: &SampleCounts) -> Option<ConfidenceInterval> {
     statistics::share(counts.walks, counts.operations, effective(counts))
 }
 
@@ -66,8 +66,8 @@ pub(super) fn mean_square(counts: &SampleCounts) -> f64 {
     }
 }
 
-/// The mean of another latency: its sum divided by the number of operations with a total latency.
-/// Its distribution is not kept, so the error is unknown.
+/// The mean of a latency other than the total one, whose sum is `cycles`. It is over the operations
+/// with a total latency. The distribution is not kept, so the error is unknown.
 pub(super) fn other_latency(cycles: f64, counts: &SampleCounts) -> Option<Estimate> {
     let timed = counts.timed();
     (timed > 0.0).then(|| Estimate::exact(cycles / timed))
@@ -78,8 +78,8 @@ fn effective(counts: &SampleCounts) -> f64 {
     counts.effective(counts.operations)
 }
 
-/// The samples of one class, by source and memory level.
-pub(super) fn parts(
+/// The samples of one class: an item for each sampler and memory level.
+pub(super) fn samples_of_class(
     usage: &SampleUsage,
     class: Class,
 ) -> impl Iterator<Item = (MemLevel, &SampleCounts)> + Clone {
@@ -92,13 +92,13 @@ pub(super) fn parts(
 /// The sums of the samples of one class by memory level.
 pub(super) fn by_level(usage: &SampleUsage, class: Class) -> BTreeMap<MemLevel, SampleCounts> {
     let mut sums: BTreeMap<MemLevel, SampleCounts> = BTreeMap::new();
-    for (served, counts) in parts(usage, class) {
+    for (served, counts) in samples_of_class(usage, class) {
         sums.entry(served).or_default().add(counts);
     }
     sums
 }
 
-/// The estimate with a sampled interval.
+/// The estimate whose error is this interval.
 pub(super) fn sampled_estimate(
     ConfidenceInterval { value, low, high }: ConfidenceInterval,
 ) -> Estimate {

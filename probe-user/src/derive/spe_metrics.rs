@@ -102,15 +102,15 @@ impl<'a> SpeMetric<'a> {
         metrics::evaluate(self.plan, self.planned, counts)
     }
 
-    /// The quantity that determines the error, with its lowest and highest value. None if several
-    /// quantities do.
+    /// The index of the quantity that determines the error, with its lowest and highest value. None
+    /// if no single quantity determines the error.
     fn varying_quantity(&self, quantities: &[Quantity]) -> Option<(usize, f64, f64)> {
         match quantities {
             [one] => {
                 let ConfidenceInterval { low, high, .. } = if one.total.value > 0.0 {
                     one.total
                 } else {
-                    // An unsampled operation may have any latency.
+                    // A latency that was not sampled may be as long as a sample can hold.
                     let each = match self.events[0].1 {
                         SampledQuantity::LoadCycles | SampledQuantity::StoreCycles => {
                             self.window.max_latency()
@@ -121,7 +121,7 @@ impl<'a> SpeMetric<'a> {
                 };
                 Some((0, low, high))
             }
-            // A share of the whole is independent of the size of the whole.
+            // The error of a part per unit of the whole does not depend on the size of the whole.
             [a, b] => {
                 let pairs = [(0, a, 1, b), (1, b, 0, a)];
                 pairs.into_iter().find_map(|(at, part, whole_at, whole)| {
@@ -142,8 +142,8 @@ impl<'a> SpeMetric<'a> {
 /// An estimated quantity.
 struct Quantity {
     total: ConfidenceInterval,
-    /// The whole that it is a part of or a sum over, and the mean of the quantity per unit of the
-    /// whole.
+    /// The whole to which this quantity belongs, as a part of it or a sum over it, and the mean of
+    /// this quantity per unit of the whole. None if this quantity is itself a whole.
     per_unit: Option<(SampledQuantity, Option<ConfidenceInterval>)>,
 }
 
@@ -156,8 +156,8 @@ enum SummedPart {
     ServedBy(&'static [Source]),
 }
 
-/// The estimate of a quantity; None for a mean of too few samples. No latency exceeds `max_latency`
-/// cycles.
+/// The estimate of a quantity; None if it needs a mean and has too few samples for one. No latency
+/// exceeds `max_latency` cycles.
 fn quantity(what: SampledQuantity, usage: &SampleUsage, max_latency: f64) -> Option<Quantity> {
     let (class, sum) = match what {
         SampledQuantity::Loads => (Class::Load, SummedPart::Operations),
@@ -181,7 +181,7 @@ fn quantity(what: SampledQuantity, usage: &SampleUsage, max_latency: f64) -> Opt
         SampledQuantity::StoreCycles => (Class::Store, SummedPart::Cycles),
         SampledQuantity::StoreWalks => (Class::Store, SummedPart::Walks),
     };
-    let parts = spe::parts(usage, class);
+    let parts = spe::samples_of_class(usage, class);
     let of_class = |wanted: &dyn Fn(MemLevel) -> bool| spe::sum(parts.clone(), wanted);
     let all = of_class(&|_| true);
     let whole = if class == Class::Load {
@@ -199,17 +199,20 @@ fn quantity(what: SampledQuantity, usage: &SampleUsage, max_latency: f64) -> Opt
             (total, Some((whole, Some(mean))))
         }
         SummedPart::Walks => {
-            let share = spe::walks(&all);
+            let share = spe::walk_share(&all);
             let factor = share.map_or(0.0, |share| share.value);
             let walked = statistics::count(all.operations * factor, all.variance * factor);
             (walked, Some((whole, share)))
         }
         SummedPart::Sourced => {
-            let sourced = of_class(&spe::known);
+            let sourced = of_class(&spe::is_source_known);
             (counted(&sourced), Some((whole, spe::share(&sourced, &all))))
         }
         SummedPart::ServedBy(sources) => {
-            let (part, known) = (of_class(&spe::by(sources)), of_class(&spe::known));
+            let (part, known) = (
+                of_class(&spe::served_by(sources)),
+                of_class(&spe::is_source_known),
+            );
             let each = spe::share(&part, &known);
             (counted(&part), Some((SampledQuantity::SourcedLoads, each)))
         }
@@ -229,7 +232,7 @@ mod tests {
         window::{Gained, SampleKind, sampled_window},
     };
 
-    /// Samples of weight 1,000 and `cycles` each, every other one with a walk.
+    /// Samples of weight 1,000 and latency `cycles`; half of them walked the page table.
     fn samples(count: u32, cycles: u16) -> SampleCounts {
         let (operations, cycles_of_each) = (1000.0 * f64::from(count), f64::from(cycles));
         let mut histogram = [0.0; _];
@@ -287,7 +290,7 @@ mod tests {
         }
     }
 
-    /// The values of all metrics of the group.
+    /// The values of all metrics of `group:spe`.
     fn metrics(usage: &SampleUsage) -> BTreeMap<String, MetricValue> {
         let (catalogue, machine) = (
             Catalogue::builtin().unwrap(),
@@ -318,7 +321,7 @@ mod tests {
             let metric = SpeMetric::new(&plan, planned, source, &window, length).unwrap();
             (planned.metric.name.clone(), metric.value(usage))
         };
-        metrics::cores(&plan).map(value).collect()
+        metrics::core_metrics(&plan).map(value).collect()
     }
 
     #[track_caller]
@@ -349,7 +352,7 @@ mod tests {
             [1e6, 938_970.0, 1_063_960.0],
             50.0,
         );
-        // Wilson, 200 of 800 and 500 of 1,000.
+        // Wilson's intervals of 200 of 800 and of 500 of 1,000.
         assert_interval(
             &values["spe_load_dram_ratio"],
             [0.25, 0.221_3, 0.281_1],
@@ -367,17 +370,18 @@ mod tests {
     fn estimates_equal_those_of_mem() {
         let usage = usage();
         let values = metrics(&usage);
-        let sum =
-            |wanted: &dyn Fn(MemLevel) -> bool| spe::sum(spe::parts(&usage, Class::Load), wanted);
-        let (all, remote) = (sum(&|_| true), sum(&spe::by(REMOTE)));
-        let known = sum(&spe::known);
+        let sum = |wanted: &dyn Fn(MemLevel) -> bool| {
+            spe::sum(spe::samples_of_class(&usage, Class::Load), wanted)
+        };
+        let (all, remote) = (sum(&|_| true), sum(&spe::served_by(REMOTE)));
+        let known = sum(&spe::is_source_known);
         for (name, estimate) in [
             (
                 "spe_load_rate",
                 statistics::count(all.operations, all.variance),
             ),
             ("spe_load_latency", latency::mean(&all, 4095.0).unwrap()),
-            ("spe_load_tlb_walk_ratio", spe::walks(&all).unwrap()),
+            ("spe_load_tlb_walk_ratio", spe::walk_share(&all).unwrap()),
             (
                 "spe_load_remote_ratio",
                 spe::share(&remote, &known).unwrap(),
@@ -403,8 +407,9 @@ mod tests {
     #[test]
     fn few_samples_have_a_rate_and_no_mean() {
         let kind = SampleKind::spe(Class::Load, MemLevel::Unknown);
-        let one = SampleUsage::from([(kind, samples(29, 4))]);
-        let values = metrics(&one);
+        // One sample too few for a mean.
+        let usage = SampleUsage::from([(kind, samples(29, 4))]);
+        let values = metrics(&usage);
         assert_eq!(values["spe_load_latency"], Err(NoValue::TooFewSamples));
         assert!(values["spe_load_rate"].is_ok());
     }

@@ -11,9 +11,9 @@ use crate::{
 /// The stages from snapshots to reports, with the state that they keep from earlier snapshots.
 pub struct Stages {
     view: View,
-    last: Snapshot,
-    /// The previous window, whose totals continue.
-    before: Option<(Window, Joined)>,
+    last_snapshot: Snapshot,
+    /// The last window, whose totals the next one continues; None before the first.
+    last_window: Option<(Window, Joined)>,
     report: Report,
     residuals: Residuals,
 }
@@ -24,16 +24,16 @@ impl Stages {
     pub fn new(view: View, first: Snapshot) -> Self {
         Self {
             view,
-            last: first,
-            before: None,
+            last_snapshot: first,
+            last_window: None,
             report: Report::default(),
             residuals: Residuals::default(),
         }
     }
 
     /// Continues the totals of an earlier session.
-    pub(crate) fn resume(&mut self, before: (Window, Joined)) {
-        self.before = Some(before);
+    pub(crate) fn resume(&mut self, last_window: (Window, Joined)) {
+        self.last_window = Some(last_window);
     }
 
     /// Ends the window that began with the last snapshot. `merged_idle` is [`View::merged_idle`] of
@@ -45,18 +45,18 @@ impl Stages {
         if !plan.calibration.is_empty() {
             self.learn(plan);
         }
-        let (window, joined) = match &self.before {
-            Some((window, joined)) => (window.next(&self.last, &now, plan), Some(joined)),
-            None => (Window::between(&self.last, &now, plan), None),
+        let (window, joined) = match &self.last_window {
+            Some((window, joined)) => (window.next(&self.last_snapshot, &now, plan), Some(joined)),
+            None => (Window::between(&self.last_snapshot, &now, plan), None),
         };
         let joined = self.view.join(plan, &window, joined);
         self.report.renew(plan, &window, &joined, &self.view);
         self.residuals.widen(&mut self.report);
-        self.before = Some((window, joined));
-        self.last = now;
+        self.last_window = Some((window, joined));
+        self.last_snapshot = now;
     }
 
-    /// Compares the last window's shares with what resctrl counted, if it counts the same traffic.
+    /// Compares the last window's shares with what resctrl counted, if these are the same traffic.
     fn learn(&mut self, plan: &Plan) {
         let shared: Vec<_> = memory_shares(plan).collect();
         let machine = plan.metrics.machine;
@@ -70,11 +70,11 @@ impl Stages {
     /// Changes the view, and derives the last window again. Totals of rows begin with that window.
     pub fn change_view(&mut self, plan: &Plan, change: impl FnOnce(&mut View)) {
         change(&mut self.view);
-        if let Some((window, _)) = self.before.take() {
+        if let Some((window, _)) = self.last_window.take() {
             let joined = self.view.join(plan, &window, None);
             self.report.renew(plan, &window, &joined, &self.view);
             self.residuals.widen(&mut self.report);
-            self.before = Some((window, joined));
+            self.last_window = Some((window, joined));
         }
     }
 
@@ -87,12 +87,12 @@ impl Stages {
     /// The snapshot at the end of the last window.
     #[must_use]
     pub fn snapshot(&self) -> &Snapshot {
-        &self.last
+        &self.last_snapshot
     }
 
     /// The last window; None before the first.
     pub(crate) fn window(&self) -> Option<&(Window, Joined)> {
-        self.before.as_ref()
+        self.last_window.as_ref()
     }
 
     /// The report of the last window; empty before the first.
@@ -101,9 +101,9 @@ impl Stages {
         &self.report
     }
 
-    /// Judges the last window, and adds the verdicts to its report.
+    /// Looks for noisy neighbours in the last window, and adds the verdicts to its report.
     pub(crate) fn judge(&mut self, neighbours: &mut Neighbours) -> Vec<NeighbourVerdict> {
-        let joined = self.before.as_ref().map(|(_, joined)| joined);
+        let joined = self.last_window.as_ref().map(|(_, joined)| joined);
         let waits = joined.and_then(|joined| joined.sources.waits.as_ref());
         neighbours.judge(&mut self.report, waits)
     }

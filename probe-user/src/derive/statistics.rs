@@ -33,8 +33,8 @@ impl ConfidenceInterval {
     }
 }
 
-/// The number of operations that weighted samples represent. `variance` is the sum of the squared
-/// weights.
+/// The number of operations that weighted samples represent. `operations` is the sum of the
+/// weights, `variance` the sum of their squares.
 #[must_use]
 pub fn count(operations: f64, variance: f64) -> ConfidenceInterval {
     if operations <= 0.0 || variance <= 0.0 {
@@ -76,8 +76,8 @@ pub(super) fn unseen_limit() -> f64 {
     byar(1.0, 1.0)
 }
 
-/// Limits of a Poisson count `n` by Byar: `byar(n, -1.0)` is the lower, `byar(n + 1.0, 1.0)` the
-/// upper one.
+/// Limits of a Poisson count `n` by Byar: `byar(n, -1.0)` is the lower limit, `byar(n + 1.0, 1.0)`
+/// the upper limit.
 pub(super) fn byar(m: f64, sign: f64) -> f64 {
     m * (1.0 - 1.0 / (9.0 * m) + sign * Z / (3.0 * m.sqrt()))
         .max(0.0)
@@ -103,8 +103,8 @@ pub(super) fn student(n: f64) -> f64 {
     student_quantile(Z, n - 1.0)
 }
 
-/// The quantile of Student's t with `free` degrees of freedom, for the normal quantile `z`. From 4
-/// degrees on it is within 2% for the 99.5% quantile.
+/// The quantile of Student's t with `free` degrees of freedom, for the normal quantile `z`. With at
+/// least 4 degrees of freedom, the error at the 99.5% quantile is below 2%.
 fn student_quantile(z: f64, free: f64) -> f64 {
     z + (z.powi(3) + z) / (4.0 * free)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * free.powi(2))
@@ -112,10 +112,10 @@ fn student_quantile(z: f64, free: f64) -> f64 {
             / (384.0 * free.powi(3))
 }
 
-/// A quantile of `n` samples, from the histogram of their weights, whose buckets have these `ends`.
-/// None with too few samples for both ends: below 6 samples for the median, 36 for the 90th
-/// percentile and 368 for the 99th, the true quantile lies between two samples in less than 95% of
-/// draws.
+/// The quantile `q` of `n` samples, from the histogram of their weights, whose buckets have these
+/// `ends`. None with too few samples for an interval: the true quantile may be below all samples in
+/// at most 2.5% of draws, and above all samples in at most 2.5%. That takes 6 samples for the
+/// median, 36 for the 90th percentile and 368 for the 99th.
 ///
 /// The value is interpolated within its bucket. The interval spans the buckets that hold the ranks
 /// of a 95% interval, since the histogram has no finer values.
@@ -126,8 +126,8 @@ pub fn quantile(
     n: f64,
     q: f64,
 ) -> Option<ConfidenceInterval> {
-    let outside = |q: f64| q.powf(n) > 0.025;
-    if n < 1.0 || outside(q) || outside(1.0 - q) {
+    let may_be_outside = |q: f64| q.powf(n) > 0.025;
+    if n < 1.0 || may_be_outside(q) || may_be_outside(1.0 - q) {
         return None;
     }
     let weight: f64 = histogram.iter().sum::<f64>() / n;

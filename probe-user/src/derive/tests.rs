@@ -25,9 +25,10 @@ mod metrics;
 mod names;
 mod totals;
 
+/// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
-/// A plan with this many groups of two events; the last `rotated` of them are multiplexed.
+/// A plan with this many groups of two events each. The last `rotated` groups are multiplexed.
 fn plan(groups: usize, rotated: usize) -> Plan {
     let mut plan = Plan {
         rotated,
@@ -64,7 +65,7 @@ fn plan(groups: usize, rotated: usize) -> Plan {
     plan
 }
 
-/// Adds an uncore event under each of its names, with unit and scale.
+/// Adds one uncore event with several names, each with its unit and scale.
 fn add_uncore(plan: &mut Plan, names: &[(&str, Option<&str>, f64)]) {
     let mut uncore = plan.groups[0][0].clone();
     uncore.column = plan.columns.len();
@@ -109,7 +110,7 @@ fn cgroup(id: u64) -> Subject {
     Subject::Entity(Entity::Unnamed(id))
 }
 
-/// Counts of the events of a subject, in the order of the plan.
+/// The counts of a subject, in the order of the plan's events.
 fn counts(report: &Report, subject: &Subject) -> Vec<Result<CounterValue, Reason>> {
     let events = report.metrics.iter().filter(|metric| metric.is_event());
     let series = events.map(|event| report.find_series(subject, &event.name).next().unwrap());
@@ -175,9 +176,9 @@ fn a_total_needs_every_socket() {
     assert_eq!(total(std::iter::empty()), None);
 }
 
-/// Observed with `perf stat -C 0` running alongside: a task of high IPC on CPU 0, where the
-/// counters run half of the time, and a pointer chaser on CPU 1. Scaling after summing gave 26.1e9
-/// instructions.
+/// These counts were observed while `perf stat -C 0` ran: a task of high IPC on CPU 0, whose
+/// counters ran half of the time, and a pointer chaser on CPU 1. Scaling the sum of both CPUs gave
+/// 26.1e9 instructions instead of 39.1e9.
 #[test]
 fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     let second = 1000 * MS;
@@ -205,8 +206,8 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     assert_eq!(total.error(), Some(19_525_000_000.0));
 }
 
-/// Slices divided by time between two owners: a nonzero count is an estimate, and a count of 0 is
-/// unknown. The sum of all owners is exact.
+/// A slice that two owners share is divided by time. A nonzero count of an owner is then an
+/// estimate, and a count of 0 is unknown, but the sum of all owners is exact.
 #[test]
 fn a_row_of_divided_slices_has_a_finding() {
     let divided = |ms: u64, counts| UsageRow {
@@ -215,7 +216,7 @@ fn a_row_of_divided_slices_has_a_finding() {
     };
     let rows = [
         (key(7, 0, 0), divided(20, [0, 5])),
-        // A divided part this small is within the stated error.
+        // A divided part of 1% is within the stated error.
         (key(8, 0, 0), divided(1, [0, 5])),
         (key(9, 0, 0), divided(0, [0, 5])),
     ];
@@ -237,8 +238,8 @@ fn a_row_of_divided_slices_has_a_finding() {
     assert_eq!(findings.collect::<Vec<_>>(), [(cgroup(7), "20%")]);
 }
 
-/// A container that ran only in multiplexing intervals of the other group has no value, with a
-/// reason.
+/// A container has a reason in place of a value if it ran only in multiplexing intervals of the
+/// other group.
 #[test]
 fn an_unseen_owner_has_a_reason() {
     let rows = [
@@ -255,7 +256,7 @@ fn an_unseen_owner_has_a_reason() {
     assert_eq!(first_count(8), why(NoValue::NeverRan("e00".into())));
     assert_eq!(first_count(9), why(NoValue::MostlyUnknown));
     assert_eq!(first_count(7).unwrap().estimate.value.round(), 9.0);
-    // The error of the sum includes the time of the others.
+    // The error of the sum includes the time of owners without a value.
     let total = counts(&report, &Subject::Machine)[0].clone().unwrap();
     let unknown = 101.0 / 900.5;
     let error = total.estimate.counting_error().unwrap();
@@ -274,16 +275,17 @@ fn any_rows() -> impl Strategy<Value = HashMap<UsageKey, UsageRow>> {
 }
 
 proptest! {
-    /// The total of every column is the sum of its rows, if all of them have a value.
+    /// The total of an event is the sum of all rows, if every row that ran has a value.
     #[test]
     fn the_total_is_the_sum_of_the_rows(rows in any_rows(), rotated in 0_usize..=3) {
         let report = report(&plan(3, rotated), rows);
         let all: Vec<_> = entities(&report).iter().map(|row| counts(&report, row)).collect();
         let totals = counts(&report, &Subject::Machine);
         for (at, total) in totals.into_iter().enumerate() {
-            let ran = all.iter().map(|counts| counts[at].clone());
-            let idle = |count: &Result<_, _>| *count == Err(Reason::NoValue(NoValue::DidNotRun));
-            let values: Result<Vec<CounterValue>, _> = ran.filter(|count| !idle(count)).collect();
+            let column = all.iter().map(|counts| counts[at].clone());
+            let is_idle = |count: &Result<_, _>| *count == Err(Reason::NoValue(NoValue::DidNotRun));
+            let values: Result<Vec<CounterValue>, _> =
+                column.filter(|count| !is_idle(count)).collect();
             let Some(values) = values.ok().filter(|values| !values.is_empty()) else {
                 continue;
             };
@@ -302,8 +304,8 @@ proptest! {
     }
 }
 
-/// On the other kind of core an owner counts a known 0. With one kind of core, a group that did not
-/// count is unknown.
+/// An owner that ran only on one kind of core has a count of 0 on the other kind. If all cores are
+/// of one kind, a group that did not count is unknown.
 #[test]
 fn an_owner_on_one_kind_of_core_has_0_of_the_other() {
     let mut plan = plan(2, 2);
@@ -325,7 +327,7 @@ fn an_owner_on_one_kind_of_core_has_0_of_the_other() {
     assert_eq!(total[0], Err(Reason::NoValue(NoValue::DidNotRun)));
 }
 
-/// Metrics replace only the counts of events that the user named, not samples and other counts.
+/// Tables of metrics hide only counts of events, not samples and other counts.
 #[test]
 fn only_events_are_behind_rates() {
     let is_behind = |rates_only, counting| {

@@ -10,14 +10,14 @@ use crate::{
     machine::memory::{MemoryUse, PageSizes},
 };
 
-/// The least ratio of page walks to data accesses at which a change is worth it.
+/// The least ratio of page walks to data accesses at which large pages are worth trying.
 const MIN_WALK_RATIO: f64 = 0.01;
 
 /// The metric of page walks.
 const WALK_RATIO: &str = "dtlb_walk_ratio";
 
-/// Advice for the holders of memory that large pages may help. `walks`: [`WALK_RATIO`] of a
-/// subject.
+/// Advice for the rows with memory that large pages may help. `walks`: the [`WALK_RATIO`] of a
+/// subject, None if not counted.
 pub(super) fn findings(
     tlb: &TlbSpec,
     pages: PageSizes,
@@ -56,7 +56,7 @@ pub(super) fn walk_ratio(report: &Report, subject: u32) -> Option<f64> {
     Some(walks.estimate()?.value)
 }
 
-/// The memory accessed through the TLB: anonymous memory if known, else all.
+/// The bytes of memory accessed through the TLB: anonymous memory if known, else all memory.
 fn working_set(held: &MemoryUse) -> u64 {
     held.anon.unwrap_or(held.used)
 }
@@ -76,8 +76,8 @@ impl TlbReach {
         })
     }
 
-    /// None if the memory fits small pages, exceeds the reach of large pages, is mostly in large
-    /// pages already, or rarely walks the page table.
+    /// The advice to use large pages. None if small pages suffice for the memory, if large pages do
+    /// not, if most of it is in large pages already, or if the page table is rarely walked.
     fn advice(&self, held: &MemoryUse, walks: Option<f64>) -> Option<String> {
         let set = working_set(held);
         let Self { small, large } = self;
@@ -210,8 +210,8 @@ mod tests {
         let advised = findings(snb(), PAGES, &holders, |_| None);
         let subjects: Vec<FindingSubject> = advised.iter().map(|finding| finding.about).collect();
         assert_eq!(subjects, [1, 3, 4, 0].map(FindingSubject::Subject));
-        let few = |subject| Some(if subject == 3 { 0.5 } else { 0.0 });
-        assert_eq!(findings(snb(), PAGES, &holders, few).len(), 1);
+        let walks_of_3 = |subject| Some(if subject == 3 { 0.5 } else { 0.0 });
+        assert_eq!(findings(snb(), PAGES, &holders, walks_of_3).len(), 1);
         let arm = PageSizes {
             small: 65_536,
             huge: Some(512 * MIB),

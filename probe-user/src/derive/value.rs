@@ -38,29 +38,29 @@ pub struct Estimate {
     pub running_ratio: f64,
     /// The error.
     pub spread: Spread,
-    /// The metric's upper bound, if `value` exceeds it; both are then shown. The cause is that its
-    /// events did not count the same things.
+    /// The metric's upper bound, if `value` exceeds it: its events then did not count the same
+    /// things. Outputs show both numbers.
     pub exceeded_bound: Option<f64>,
     /// Whether the metric's definition has a threshold that the value has passed.
     pub over_threshold: bool,
 }
 
-/// The error of a value, in its unit. A share by weights without a calibration has at most
-/// [`Self::CountingOnly`], and so no interval.
+/// The error of a value, in the unit of the value. A share by weights without a calibration is
+/// [`Self::CountingOnly`] or [`Self::Unknown`], so it never has an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Spread {
-    /// Not known, or the value is exact.
+    /// The error is unknown, or the value is exact.
     #[default]
     Unknown,
     /// The 95% interval of an estimate from samples.
     Sampled(f64, f64),
     /// Standard error of an estimate for multiplexed counters. An interval follows from it.
     Error(f64),
-    /// The part of the standard error of a share that comes from counting. The error of the weights
-    /// is not included and may dominate, so no interval follows from it.
+    /// The part of a share's standard error that comes from counting. No interval follows from it:
+    /// it excludes the error of the weights, which may dominate.
     CountingOnly(f64),
-    /// The error of a share that a calibration gives, as its parts by cause. All parts together
-    /// make a 95% interval.
+    /// The error that a calibration gives for a share, as parts by cause. All parts together make a
+    /// 95% interval.
     Calibrated(PartError),
 }
 
@@ -79,7 +79,8 @@ pub enum ValueMethod {
 /// A count with its estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CounterValue {
-    /// `CLOCK_MONOTONIC` at its start: the start of the window, or of the first window for a total.
+    /// `CLOCK_MONOTONIC` at which its counting began: the start of the window; for a total, the
+    /// start of its first window.
     pub start: Duration,
     /// The raw count of events or samples.
     pub raw: u64,
@@ -98,7 +99,7 @@ pub struct Histogram {
     pub start: Duration,
     /// The upper bound of each bucket but the last, which has none.
     pub bounds: Vec<f64>,
-    /// Occurrences by bucket; one more than `bounds`.
+    /// Occurrences by bucket. There is one more bucket than `bounds`.
     pub counts: Vec<u64>,
     /// Sum of all values.
     pub sum: f64,
@@ -111,14 +112,15 @@ pub struct Histogram {
 pub struct PowerBuckets {
     /// The first bucket ends at two to this power, and has all smaller values.
     pub first: i32,
-    /// Each further bucket ends at twice the end of the one before; the last has all larger values.
+    /// Occurrences by bucket. Each further bucket ends at twice the end of the previous one; the
+    /// last has all larger values.
     pub counts: Vec<u64>,
 }
 
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// No value follows from its counts.
+    /// No value follows from the counts.
     NoValue(NoValue),
     /// No share could be computed.
     NoShare(share::NoShare),
@@ -177,7 +179,7 @@ impl Estimate {
         }
     }
 
-    /// [`Self::error()`] relative to the value. None if it is unknown or the value is 0.
+    /// [`Self::error()`] relative to the value. None if the error is unknown or the value is 0.
     #[must_use]
     pub fn counting_error(&self) -> Option<f64> {
         let error = self.error()?;
@@ -186,8 +188,8 @@ impl Estimate {
 }
 
 impl Spread {
-    /// The error of the sum of two values with independent errors. Unknown unless both are standard
-    /// errors.
+    /// The error of the sum of two values with independent errors. It is unknown unless both values
+    /// have a standard error. If one of these comes from counting only, so does the sum's.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         match (self, other) {
@@ -219,7 +221,7 @@ impl ValueMethod {
         matches!(self, Self::Apportioned(_))
     }
 
-    /// What the weight of a share counts in addition to the traffic that is shared.
+    /// What the weight of a share counts in addition to the shared traffic, if anything.
     #[must_use]
     pub fn counts_also(&self) -> Option<&str> {
         match self {

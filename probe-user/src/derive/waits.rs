@@ -1,4 +1,5 @@
-//! CPU waits of entities: what ran meanwhile, and the lengths of the waits.
+//! CPU waits of entities, and the lengths of the waits. An entity waits *behind* what runs on the
+//! CPU meanwhile.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -16,13 +17,13 @@ use crate::{
     window::{Window, float},
 };
 
-/// The smallest part of the waits behind one other entity that makes a finding.
+/// The smallest part of an entity's waits that, if behind one other entity, makes a finding.
 const LEAST_PART: f64 = 0.25;
 
-/// The shortest waits with a finding, as a part of the window.
+/// The shortest waits of an entity that make a finding, as a part of the window.
 pub(crate) const LEAST_WAIT: f64 = 0.01;
 
-/// The smallest part of a wait in a table for people.
+/// The smallest part of an entity's waits that tables for people show.
 const LEAST_SHOWN: f64 = 0.05;
 
 const COLUMNS: [&str; 4] = ["owner", "behind", "cpu_wait_ns", "share"];
@@ -174,13 +175,13 @@ impl ReportedRows for WaitRows {
     }
 }
 
-/// A quantile of waits in milliseconds, by the rules of sampled latencies. No value if it is in the
-/// last bucket, which has no end.
+/// A quantile of waits in milliseconds, computed like that of sampled latencies. No value if its
+/// interval reaches into the last bucket, which has no end.
 fn quantile(lengths: &WaitTimes, q: f64) -> Result<Value, Reason> {
     let counts = lengths.counts.map(float);
-    let found = statistics::quantile(&counts, bucket_ends, counts.iter().sum(), q);
-    let known = found.filter(|it| it.high.is_finite());
-    known
+    let interval = statistics::quantile(&counts, bucket_ends, counts.iter().sum(), q);
+    let bounded = interval.filter(|it| it.high.is_finite());
+    bounded
         .map(|interval| Value::Gauge(sampled_estimate(interval)))
         .ok_or(Reason::NoValue(NoValue::TooFewWaits))
 }
@@ -191,8 +192,8 @@ fn bucket_ends(bucket: usize) -> (f64, f64) {
     (bucket.checked_sub(1).map_or(0.0, end), end(bucket))
 }
 
-/// The histogram for monitoring systems. A bucket may become a series there, so these buckets are
-/// wider: each ends at four times the end of the one before.
+/// The histogram for monitoring systems. These may have a series for each bucket, so the buckets
+/// are fewer and wider: each ends at four times the end of the previous one.
 fn histogram(lengths: &WaitTimes, start: Duration) -> Histogram {
     const FIRST: usize = 2;
     const LAST: usize = 24;
@@ -217,7 +218,7 @@ fn histogram(lengths: &WaitTimes, start: Duration) -> Histogram {
     }
 }
 
-/// Adds the totals by what ran.
+/// Adds the totals of waits, by what ran meanwhile.
 fn add_totals(report: &mut Report, subject: u32, metric: u32, most: &MostWaitedFor) {
     let mut add = |behind: WaitedFor, nanos: u64, start| {
         let attributes = report.add_attributes(Attributes {
@@ -249,8 +250,8 @@ struct Waits<'a> {
 }
 
 impl Waits<'_> {
-    /// Rows of the table, the longest waits first. The flag marks small rows: the whole wait is
-    /// shorter than `least` nanoseconds, or the part is small.
+    /// Rows of the table, the longest waits first, each with a flag for small rows: the entity
+    /// waited less than `least` nanoseconds in all, or this row has only a small part of that.
     fn table_rows(&self, least: f64) -> Vec<(bool, Vec<TableCell>)> {
         let mut parts: Vec<_> = self.row.behind.iter().collect();
         parts.sort_by_key(|(behind, nanos)| (Reverse(**nanos), *behind));
@@ -271,7 +272,8 @@ impl Waits<'_> {
         parts.into_iter().map(row).collect()
     }
 
-    /// None if no quota throttled it and no other entity has a large part.
+    /// The finding about these waits. None if no quota throttled the entity, and it did not wait
+    /// long behind any single other entity.
     fn finding(&self, about: FindingSubject) -> Option<ReportFinding> {
         let parts = self.row.behind.iter();
         let others = parts.filter_map(|(behind, nanos)| match behind {
@@ -279,8 +281,8 @@ impl Waits<'_> {
             WaitedFor::Entity(other) if other != self.entity => Some((other, *nanos)),
             _ => None,
         });
-        let most = others.max_by_key(|(other, nanos)| (*nanos, Reverse(*other)));
-        let most = most.map(|(other, nanos)| (Subject::Entity(other.clone()), float(nanos)));
+        let longest = others.max_by_key(|(other, nanos)| (*nanos, Reverse(*other)));
+        let most = longest.map(|(other, nanos)| (Subject::Entity(other.clone()), float(nanos)));
         let throttled = self.row.throttled;
         let (text, named) = waits_sentence(float(self.nanos), throttled, most)?;
         Some(ReportFinding {
@@ -293,8 +295,8 @@ impl Waits<'_> {
 }
 
 /// The sentence of a finding, such as `its threads waited 1.20 s for a CPU, 83% of it for`, and the
-/// subject that ends it. `most`: the entity that ran most of that time, and for how long. Names no
-/// subject if a quota throttled the waiting entity; None if the part of `most` is small.
+/// subject that ends it. `most`: the entity that ran most of that time, and its nanoseconds. Names
+/// no subject if a quota throttled the waiting entity; None if the part of `most` is small.
 pub(crate) fn waits_sentence(
     nanos: f64,
     throttled: bool,
@@ -311,7 +313,7 @@ pub(crate) fn waits_sentence(
     (share >= LEAST_PART).then_some((text, Some(other)))
 }
 
-/// The label of what ran, if it is no entity.
+/// The label of what ran, if it is not an entity; empty for an entity.
 fn unattributed_label(waited_for: &WaitedFor) -> &'static str {
     match waited_for {
         WaitedFor::Entity(_) => "",

@@ -35,7 +35,7 @@ pub(super) fn by_owner(lines: &CacheLines, naming: &Naming) -> Vec<CacheLine> {
     by_line.into_values().collect()
 }
 
-/// Adds the accesses of another owner that belongs to the same row.
+/// Adds the accesses of another owner of the same row.
 pub(crate) fn add(sum: &mut LineRow, other: &LineRow) {
     for (sum, count) in [
         (&mut sum.loads, other.loads),
@@ -116,7 +116,7 @@ mod tests {
         );
     }
 
-    /// All hidden owners are one owner, None.
+    /// All hidden owners are added up as the owner None.
     #[test]
     fn owners_of_one_name_are_added_up() {
         let view = View {

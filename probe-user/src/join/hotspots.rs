@@ -23,17 +23,18 @@ pub struct Hotspot {
     pub module: Option<Arc<str>>,
     /// Build id of the file.
     pub build_id: Option<Arc<[u8]>>,
-    /// For code without a function name its address, relative to the module if that is known. For a
-    /// data page the address of its first byte.
+    /// For code without a function name: its address, relative to the module if that is known. For
+    /// a data page: the address of its first byte. Else 0.
     pub address: u64,
-    /// Process of an address without a function or file; 0 for an address of the kernel.
+    /// Process of an address without a function or file; 0 for all other addresses, and in the
+    /// kernel.
     pub tgid: u32,
 }
 
-/// Samples at a hotspot.
+/// The samples at a hotspot, and what they represent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HotspotCounts {
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
     /// Number of events that the samples stand for.
     pub events: f64,
@@ -46,9 +47,9 @@ pub(super) fn by_owner(window: &SampleWindow, naming: &Naming) -> BTreeMap<Hotsp
         let Some(entity) = naming.entity(key.into()) else {
             continue;
         };
-        let place = window.places.get(&key.code_key()).filter(|_| !key.page);
+        let location = window.places.get(&key.code_key()).filter(|_| !key.page);
         let sum = hotspots
-            .entry(Hotspot::new(entity, key, place))
+            .entry(Hotspot::new(entity, key, location))
             .or_default();
         sum.samples += counts.samples;
         sum.events += counts.events;
@@ -57,10 +58,10 @@ pub(super) fn by_owner(window: &SampleWindow, naming: &Naming) -> BTreeMap<Hotsp
 }
 
 impl Hotspot {
-    /// The hotspot of an address. All instructions of a function share one.
-    fn new(entity: Entity, key: &SampledAddress, place: Option<&CodeLocation>) -> Self {
+    /// The hotspot of an address. All instructions of a function share one hotspot.
+    fn new(entity: Entity, key: &SampledAddress, location: Option<&CodeLocation>) -> Self {
         let (tgid, address, _) = key.code_key();
-        let plain = Self {
+        let unresolved = Self {
             entity,
             event: key.event,
             page: key.page,
@@ -70,23 +71,24 @@ impl Hotspot {
             address,
             tgid,
         };
-        match place {
-            // The location is unknown.
-            Some(place) if place.function.is_none() && &*place.module == "[unknown]" => plain,
+        match location {
+            Some(location) if location.function.is_none() && &*location.module == "[unknown]" => {
+                unresolved
+            }
             // Another process has other code at this address.
-            Some(place) if place.function.is_none() && &*place.module == "[jit]" => Self {
-                module: Some(Arc::clone(&place.module)),
-                ..plain
+            Some(location) if location.function.is_none() && &*location.module == "[jit]" => Self {
+                module: Some(Arc::clone(&location.module)),
+                ..unresolved
             },
-            Some(place) => Self {
-                function: place.function.clone(),
-                module: Some(Arc::clone(&place.module)),
-                build_id: place.build_id.clone(),
-                address: place.function.as_ref().map_or(place.offset, |_| 0),
+            Some(location) => Self {
+                function: location.function.clone(),
+                module: Some(Arc::clone(&location.module)),
+                build_id: location.build_id.clone(),
+                address: location.function.as_ref().map_or(location.offset, |_| 0),
                 tgid: 0,
-                ..plain
+                ..unresolved
             },
-            None => plain,
+            None => unresolved,
         }
     }
 }
@@ -106,30 +108,30 @@ mod tests {
             page: false,
             image: 0,
         };
-        let place = |function: Option<&str>, module: &str, offset| CodeLocation {
+        let location = |function: Option<&str>, module: &str, offset| CodeLocation {
             function: function.map(Into::into),
             module: module.into(),
             build_id: None,
             offset,
         };
-        let spot = |key: &SampledAddress, place: &CodeLocation| {
-            Hotspot::new(Entity::System, key, Some(place))
+        let spot = |key: &SampledAddress, location: &CodeLocation| {
+            Hotspot::new(Entity::System, key, Some(location))
         };
         let (a, b) = (
-            place(Some("spin"), "/bin/a", 5),
-            place(Some("spin"), "/bin/a", 9),
+            location(Some("spin"), "/bin/a", 5),
+            location(Some("spin"), "/bin/a", 9),
         );
         assert_eq!(spot(&key(5, 1), &a), spot(&key(9, 2), &b));
         // Without a function, each address of a file is one hotspot for all processes.
-        let (c, d) = (place(None, "/bin/a", 5), place(None, "/bin/a", 9));
+        let (c, d) = (location(None, "/bin/a", 5), location(None, "/bin/a", 9));
         assert_eq!(spot(&key(5, 1), &c), spot(&key(1005, 2), &c));
         assert_ne!(spot(&key(5, 1), &c), spot(&key(5, 1), &d));
         // Code without a file is its process's own.
-        let jit = place(None, "[jit]", 5);
+        let jit = location(None, "[jit]", 5);
         assert_ne!(spot(&key(5, 1), &jit), spot(&key(5, 2), &jit));
         assert_eq!(spot(&key(5, 1), &jit).module.as_deref(), Some("[jit]"));
         // Unknown code is distinguished by its process.
-        let unknown = place(None, "[unknown]", 5);
+        let unknown = location(None, "[unknown]", 5);
         assert_ne!(spot(&key(5, 1), &unknown), spot(&key(5, 2), &unknown));
         assert_eq!(
             Hotspot::new(Entity::System, &key(5, 1), None),

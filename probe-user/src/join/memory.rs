@@ -79,8 +79,8 @@ impl MemoryCapacities {
 
 impl MemoryPeak {
     /// The peak of a window: the kernel's own maximum if it rose in the window, else the higher of
-    /// the values at both ends. A holder that was created in the window has its maximum in it. A
-    /// process without an earlier value may be older than the window: `age` decides.
+    /// the values at both ends. A holder that was created in the window reached its maximum in the
+    /// window. A process without an earlier value may be older than the window: its `age` decides.
     fn from_window(
         was: Option<&MemoryUse>,
         now: MemoryUse,
@@ -88,23 +88,23 @@ impl MemoryPeak {
         end: Duration,
     ) -> Self {
         let created_in_window = now.age.is_none_or(|age| age <= end.saturating_sub(start));
-        let ever_before = was.map_or(created_in_window.then_some(0), |was| was.peak);
+        let max_before = was.map_or(created_in_window.then_some(0), |was| was.peak);
         let new_peak = now
             .peak
-            .zip(ever_before)
+            .zip(max_before)
             .filter(|(now, before)| now > before);
         let bytes = new_peak.map_or(now.used, |(peak, _)| peak.max(now.used));
-        let first = was.map_or(0, |was| was.used);
-        match first > bytes {
+        let used_at_start = was.map_or(0, |was| was.used);
+        match used_at_start > bytes {
             true => Self {
-                bytes: first,
+                bytes: used_at_start,
                 at: start,
             },
             false => Self { bytes, at: end },
         }
     }
 
-    /// The higher peak; the earlier of two equal ones.
+    /// The higher peak; the earlier one if they are equal.
     fn or_higher(self, later: Self) -> Self {
         match later.bytes > self.bytes {
             true => later,
@@ -113,7 +113,7 @@ impl MemoryPeak {
     }
 }
 
-/// Memory held by each entity. Of nested cgroups of an entity only the outer one counts.
+/// Memory held by each entity. Of an entity's nested cgroups only the outermost one counts.
 fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, MemoryUse> {
     let cgroups = reading.held.iter().filter_map(|(holder, _)| match holder {
         MemoryHolder::Cgroup(cgroup) => Some(*cgroup),
@@ -150,19 +150,19 @@ pub(super) struct CgroupEntity {
     pub(super) is_outer: bool,
 }
 
-/// The entities of cgroups, without those of the system and those without a name.
+/// The entities of cgroups, without cgroups of the system and cgroups without a name.
 pub(super) fn entities_of_cgroups(
     cgroups: impl Iterator<Item = CgroupId>,
     naming: &Naming,
 ) -> HashMap<CgroupId, CgroupEntity> {
     let named = |cgroup: CgroupId| {
         let entity = naming.entity(cgroup.into())?;
-        // A process is no cgroup.
-        let is_known = !matches!(
+        // Rows of processes do not have the values of a cgroup.
+        let has_values = !matches!(
             entity,
             Entity::System | Entity::Unnamed(_) | Entity::Process { .. } | Entity::EndedProcesses
         );
-        let path = naming.names.cgroups.get(&cgroup).filter(|_| is_known)?;
+        let path = naming.names.cgroups.get(&cgroup).filter(|_| has_values)?;
         Some((cgroup, path.as_str(), entity))
     };
     let all: Vec<_> = cgroups.filter_map(named).collect();

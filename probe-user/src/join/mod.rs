@@ -1,5 +1,5 @@
-//! Join: rolls the owners of a window up into rows ([`Entity`]) as the user's [`View`] asks. Entry:
-//! [`View::join`].
+//! Join: rolls the owners of a window up into rows ([`Entity`]), as the user's [`View`] defines
+//! them. Entry: [`View::join`].
 
 mod cache_lines;
 mod hotspots;
@@ -126,14 +126,14 @@ impl Entity {
 /// The command that pmuscope started, and the owner that it is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandOwner {
-    /// As the user wrote it.
+    /// The command as the user wrote it.
     pub name: String,
-    /// Its cgroup or [`CgroupId::COMMAND`].
+    /// The cgroup of the command, or [`CgroupId::COMMAND`] for its process tree.
     pub owner: CgroupId,
 }
 
 impl CommandOwner {
-    /// Its row.
+    /// The row of the command.
     fn entity(&self) -> Entity {
         Entity::Command(self.name.as_str().into())
     }
@@ -144,21 +144,23 @@ impl CommandOwner {
 pub struct View {
     /// What a row stands for.
     pub by: By,
-    /// Only cgroups at and below this path; idle and the total are always the machine's.
+    /// Only cgroups at and below this path have rows; None: all cgroups. Idle and the total are
+    /// always those of the machine.
     pub below: Option<String>,
     /// The command, if pmuscope started one.
     pub command: Option<CommandOwner>,
     /// Whether the hook cannot tell idle from the root cgroup.
     pub merged_idle: bool,
-    /// Limits for showing sampled accesses by operation and memory level; None: not shown.
+    /// Shows sampled accesses by operation and memory level, with these numbers of pages and lines;
+    /// None: not shown.
     pub accesses: Option<Hottest>,
-    /// Number of processes shown in addition to these rows; 0: none. The session has rows by
-    /// process if it is not 0.
+    /// Number of processes shown in addition to these rows. Unless it is 0, the session has rows by
+    /// process.
     pub processes: usize,
     /// Number of addresses of sampled events shown for each row and event; 0: none.
     pub hot: usize,
-    /// The most entities that a row shows as waited for; the others are summed. 0: all, as in a
-    /// recording.
+    /// The most entities for which a row shows how long it waited behind them; waits behind others
+    /// are summed. 0: all entities, as in a recording.
     #[serde(skip)]
     pub waited_for: usize,
     /// Which of these rows are shown.
@@ -171,13 +173,13 @@ pub struct View {
 pub struct RowSelection {
     /// Only rows with one of these texts in a name; empty: all.
     pub names: Vec<String>,
-    /// Only these processes, by their ids, and the rows that they are in; empty: all. The session
-    /// has rows by process.
+    /// Only processes with these ids, and the rows that they are in; empty: all. Unless it is
+    /// empty, the session has rows by process.
     pub pids: Vec<u32>,
     /// The metric or event that orders the rows, the largest first; None: in the usual order.
     pub sort: Option<String>,
-    /// The most rows to show, the first in this order; rows that never end, such as idle, are
-    /// added. None: all.
+    /// The number of rows to show, from the first in this order; None: all. Rows that never end,
+    /// such as idle, are shown in addition.
     pub top: Option<usize>,
 }
 
@@ -202,8 +204,8 @@ pub struct EntityShares {
 /// A window by entity.
 #[derive(Debug)]
 pub struct Joined {
-    /// By entity, in their order. An entity without an owner in the window has no row, and its
-    /// total is dropped, unless it never ends.
+    /// Counts by entity, in the order of entities. Without an owner in the window, an entity has no
+    /// row and loses its total, unless it never ends.
     pub rows: Rows<Usage>,
     /// Processes in addition to these rows, if shown.
     pub processes: Option<Rows<Usage>>,
@@ -247,12 +249,12 @@ impl Joined {
 }
 
 impl View {
-    /// Rolls a window up into rows, continuing the totals of the previous window `before`; None for
+    /// Rolls a window up into rows. `before`: the previous window, whose totals continue; None for
     /// the first window of a session.
     #[must_use]
     pub fn join(&self, plan: &Plan, window: &Window, before: Option<&Joined>) -> Joined {
         let naming = match before.map(|before| &before.naming) {
-            Some(naming) if naming.is_of(self, &window.names) => Arc::clone(naming),
+            Some(naming) if naming.is_valid_for(self, &window.names) => Arc::clone(naming),
             before => Arc::new(Naming::new(self, &window.names, before.map(Arc::as_ref))),
         };
         let samples = before.and_then(|before| before.samples.as_ref());
@@ -303,13 +305,13 @@ impl View {
         self.has_processes().then(rows)
     }
 
-    /// The paths of an entity's cgroups, by these names of all cgroups.
+    /// The paths of an entity's cgroups. `names`: the names of all cgroups.
     #[must_use]
     pub fn cgroups_of(&self, names: &Arc<Names>, entity: &Entity) -> Vec<String> {
         self.naming(names).paths_of(entity)
     }
 
-    /// The rows of owners, by these names of all cgroups.
+    /// The rows of owners. `names`: the names of all cgroups.
     pub(crate) fn naming(&self, names: &Arc<Names>) -> Naming {
         Naming::new(self, names, None)
     }
@@ -342,17 +344,17 @@ fn joined(
         .collect();
     let (entity, start) = (|owner| naming.entity(owner), window.start);
     let rows = Rows::new(entity, &window.usage, start, before, Entity::never_ends);
-    let now = window.samples.as_ref();
-    // Totals of samples continue if the machine's total does, and while the entity has a row of
-    // counts or never ends.
-    let samples = samples.filter(|_| now.is_some_and(|now| now.total.since < start));
+    let sampled = window.samples.as_ref();
+    // The total of an entity's samples continues if the machine's total does, and if the entity has
+    // a row of counts or never ends.
+    let samples = samples.filter(|_| sampled.is_some_and(|sampled| sampled.total.since < start));
     let exists = |entity: &Entity| entity.never_ends() || rows.of(entity).is_some();
     Joined {
-        samples: now.map(|now| Rows::new(entity, &now.usage, start, samples, exists)),
+        samples: sampled.map(|sampled| Rows::new(entity, &sampled.usage, start, samples, exists)),
         rows,
         processes: None,
-        hotspots: now.map_or_else(BTreeMap::new, |now| hotspots::by_owner(now, &naming)),
-        lines: now.map_or_else(Vec::new, |now| cache_lines::by_owner(&now.lines, &naming)),
+        hotspots: sampled.map_or_else(BTreeMap::new, |it| hotspots::by_owner(it, &naming)),
+        lines: sampled.map_or_else(Vec::new, |it| cache_lines::by_owner(&it.lines, &naming)),
         shares,
         sources: SourceRows::join(window, &naming, sources),
         naming,

@@ -23,15 +23,16 @@ pub(crate) struct Naming {
 /// The row of a cgroup's counts.
 #[derive(Clone, Debug, PartialEq)]
 enum CgroupRow {
+    /// The cgroup is in this row.
     Of(Entity),
-    /// Each process has its own row. Holds the container or cgroup, by which other rows name it.
+    /// Each process has its own row. Other rows name the cgroup by this container or cgroup.
     OfItsProcesses(Entity),
-    /// Outside the part of the hierarchy that the user selected. Holds the container or cgroup, by
-    /// which visible rows name it.
+    /// Outside the part of the hierarchy that the user selected. Visible rows name the cgroup by
+    /// this container or cgroup.
     Hidden(Entity),
 }
 
-/// What the row of a path depends on.
+/// Finds the row of a cgroup's path.
 struct PathRows<'a> {
     view: &'a View,
     owner_check: CgroupOwnerCheck<'a>,
@@ -40,8 +41,8 @@ struct PathRows<'a> {
 }
 
 impl Naming {
-    /// Rows equal to those of `before` share the text of their names with it, since totals and
-    /// histories hold names of many windows.
+    /// Rows share the memory of their names with equal rows of `before`, since totals and histories
+    /// hold the names of many windows.
     pub(super) fn new(view: &View, names: &Arc<Names>, before: Option<&Self>) -> Self {
         let command = view.command.as_ref();
         let paths = PathRows {
@@ -57,9 +58,9 @@ impl Naming {
         };
         let row = |(id, path): (&CgroupId, &String)| {
             let row = paths.row(path);
-            let known = before.and_then(|before| before.cgroups.get(id));
-            let known = known.filter(|known| **known == row);
-            (*id, known.cloned().unwrap_or(row))
+            let earlier = before.and_then(|before| before.cgroups.get(id));
+            let equal = earlier.filter(|earlier| **earlier == row);
+            (*id, equal.cloned().unwrap_or(row))
         };
         Self {
             cgroups: names.cgroups.iter().map(row).collect(),
@@ -69,7 +70,7 @@ impl Naming {
     }
 
     /// Whether [`Self::new`] would return an equal value for this view and these names.
-    pub(super) fn is_of(&self, view: &View, names: &Arc<Names>) -> bool {
+    pub(super) fn is_valid_for(&self, view: &View, names: &Arc<Names>) -> bool {
         Arc::ptr_eq(&self.names, names) && self.view == *view
     }
 
@@ -120,7 +121,7 @@ impl Naming {
         }
     }
 
-    /// The name of a cgroup that has no row as a whole: the name of its row in another view.
+    /// The container or cgroup by which other rows name a cgroup without a row; None if it has one.
     pub(super) fn name_in_rows(&self, cgroup: CgroupId) -> Option<&Entity> {
         match self.cgroups.get(&cgroup)? {
             CgroupRow::Of(_) => None,
@@ -135,7 +136,8 @@ impl Naming {
         self.view.command.as_ref().map(CommandOwner::entity)
     }
 
-    /// The process of an owner, in addition to its row; None if the owner is no process.
+    /// The process that is listed in addition to an owner's row; None if the owner is no process,
+    /// or hidden.
     pub(super) fn process_of(&self, owner: Owner) -> Option<Entity> {
         if owner.tgid == 0 || owner.tgid == ENDED {
             return None;
@@ -165,7 +167,7 @@ impl PathRows<'_> {
             view, owner_check, ..
         } = self;
         if let Some((command, of_command)) = view.command.as_ref().zip(self.command)
-            && below(path, of_command)
+            && is_at_or_below(path, of_command)
         {
             return CgroupRow::Of(command.entity());
         }
@@ -182,7 +184,7 @@ impl PathRows<'_> {
             By::Container | By::Process => container(),
         };
         let selected = view.below.as_ref();
-        if selected.is_some_and(|prefix| !below(path, prefix)) {
+        if selected.is_some_and(|prefix| !is_at_or_below(path, prefix)) {
             return CgroupRow::Hidden(entity.unwrap_or_else(cgroup));
         }
         if view.by == By::Process {
@@ -198,8 +200,8 @@ impl PathRows<'_> {
     }
 }
 
-/// True for the cgroup itself and everything below it.
-fn below(path: &str, prefix: &str) -> bool {
+/// Whether the cgroup at `path` is the one at `prefix`, or below it.
+fn is_at_or_below(path: &str, prefix: &str) -> bool {
     let prefix = prefix.trim_end_matches('/');
     path.strip_prefix(prefix)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -18,7 +18,7 @@ use crate::{
 /// Pressure, throttling, I/O and memory events of an entity.
 #[derive(Clone, Debug)]
 pub struct EntityPressure {
-    /// Its counts, without a quota.
+    /// Counts of its cgroups. Their `quota` is None.
     pub counts: Gained<CgroupCounts>,
     /// The least quota of its cgroup and those above it, in CPUs.
     pub quota: Option<f64>,
@@ -43,12 +43,13 @@ pub struct PressureRows {
 /// The counts of an entity's cgroups in a window.
 #[derive(Default)]
 struct Sum {
-    /// The sum of the counters that do not include inner cgroups.
+    /// The sum over all its cgroups of the counters that exclude inner cgroups.
     own: CgroupCounts,
-    /// The counts of the cgroups of the entity that are not inside another of its cgroups.
+    /// The other counters of its outermost cgroups.
     outer: Vec<CgroupCounts>,
-    /// The least quota above them.
+    /// The least quota of the cgroups above these, in CPUs.
     quota_above: Option<f64>,
+    /// As [`EntityPressure::throttled_above`].
     throttled_above: Option<u64>,
 }
 
@@ -69,7 +70,7 @@ impl PressureRows {
             .map(|(path, owner, counts)| (path, (owner, counts)))
             .collect();
         let mut sums: BTreeMap<&Entity, Sum> = BTreeMap::new();
-        // Entities with another entity below them: hierarchical counts would appear in two rows.
+        // Entities with another entity below them, whose hierarchical counts would be in two rows.
         let mut shared: HashSet<&Entity> = HashSet::new();
         for (path, owner, counts) in with_paths() {
             let Some(owner) = owner else { continue };

@@ -46,8 +46,8 @@ impl<T: Sum + Default> Rows<T> {
 }
 
 impl<T: Sum> Rows<T> {
-    /// The rows of a window that began at `start`, continuing the totals of the previous window.
-    /// `exists`: whether an entity that gained nothing keeps its total.
+    /// The rows of a window that began at `start`. `before`: the rows of the previous window, whose
+    /// totals continue. `exists`: whether an entity without an owner in this window keeps its row.
     pub(super) fn new(
         entity: impl Fn(Owner) -> Option<Entity>,
         usage: &BTreeMap<Owner, T>,
@@ -69,11 +69,11 @@ impl<T: Sum> Rows<T> {
                 list.push((entity.clone(), gained));
             }
         };
-        // `sums` and `before` are in the order of entities.
+        // Merges `sums` and `before`, which are both in the order of entities.
         let mut before = before.into_iter().flat_map(Self::iter).peekable();
         for (entity, delta) in sums {
-            while let Some(passed) = before.next_if(|(known, _)| **known < entity) {
-                keep(&mut list, passed);
+            while let Some(skipped) = before.next_if(|(known, _)| **known < entity) {
+                keep(&mut list, skipped);
             }
             let mut gained = Gained::first(delta, start);
             if let Some((_, before)) = before.next_if(|(known, _)| **known == entity) {
@@ -81,7 +81,7 @@ impl<T: Sum> Rows<T> {
             }
             list.push((entity, gained));
         }
-        before.for_each(|passed| keep(&mut list, passed));
+        before.for_each(|skipped| keep(&mut list, skipped));
         Self { list }
     }
 }

@@ -1,4 +1,4 @@
-//! The rows of the sources.
+//! The rows of the view by source of `for_each_source`.
 
 use std::collections::BTreeMap;
 

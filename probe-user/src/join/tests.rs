@@ -75,7 +75,7 @@ fn cgroup(path: &str) -> Option<Entity> {
     Some(Entity::Cgroup(path.into()))
 }
 
-/// These owners belong to the machine in every view.
+/// Idle, overflow and unattributed samples have a row in every view.
 #[test]
 fn owners_that_are_no_cgroups_have_rows_of_their_own() {
     let names = names(&[(1, "/"), (3, "/a")]);
@@ -104,9 +104,9 @@ fn below_selects_a_cgroup_and_its_descendants() {
         by: By::Cgroup,
         ..View::default()
     };
-    let all = |view: &View| [3, 4, 5, 6, 99].map(|id| shown(view, &names, CgroupId(id), 0));
+    let rows = |view: &View| [3, 4, 5, 6, 99].map(|id| shown(view, &names, CgroupId(id), 0));
     assert_eq!(
-        all(&view),
+        rows(&view),
         [
             cgroup("/a"),
             cgroup("/a/b"),
@@ -119,7 +119,7 @@ fn below_selects_a_cgroup_and_its_descendants() {
         view.below = Some(path.to_owned());
         // The path of a cgroup without a name is unknown.
         assert_eq!(
-            all(&view),
+            rows(&view),
             [cgroup("/a"), cgroup("/a/b"), None, None, None],
             "{path}"
         );

@@ -24,7 +24,7 @@ pub enum WaitedFor {
     Entity(Entity),
     /// The CPU was idle.
     Nobody,
-    /// Not known: before the oldest slice that the CPU keeps.
+    /// Not known: the wait was before the oldest slice that is kept for the CPU.
     Earlier,
     /// Not known: the thread waited in the run queue of another CPU and then migrated.
     OtherCpu,
@@ -51,11 +51,11 @@ pub struct EntityWaits {
 /// Waits of entities.
 #[derive(Clone, Debug, Default)]
 pub struct WaitRows {
-    /// By entity. Without entities that the view hides.
+    /// By entity, without entities that the view hides.
     pub entities: BTreeMap<Entity, EntityWaits>,
-    /// Nanoseconds that did not fit the kernel's map.
+    /// Nanoseconds of waits without room in the kernel's map.
     pub unplaced: u64,
-    /// Number of waits whose lengths did not fit the kernel's map.
+    /// Number of waits without room in the kernel's map of lengths.
     pub unplaced_waits: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct WaitRows {
 pub struct MostWaitedFor {
     /// The totals with a name.
     pub named: Vec<NamedWait>,
-    /// Nanoseconds behind all others, while they had no name.
+    /// Nanoseconds of waits behind entities that had no name at the time.
     pub others: u64,
     /// `CLOCK_MONOTONIC` at the start of the first window.
     pub since: Duration,
@@ -140,7 +140,7 @@ impl MostWaitedFor {
         next
     }
 
-    /// Chooses the totals with a name.
+    /// Chooses which totals have a name. `start`: the start of this window.
     fn choose(&mut self, start: Duration) {
         let recent = |who: &WaitedFor| {
             let found = self.recent.iter().find(|(known, _)| known == who);
@@ -237,7 +237,8 @@ impl WaitRows {
 }
 
 impl EntityWaits {
-    /// Sums the waits. Call before [`Self::keep_longest`], which merges them.
+    /// Sums the waits of the entity `own`. Call it before [`Self::keep_longest`], which merges
+    /// waits.
     pub(crate) fn add_up(&mut self, own: &Entity) {
         for (behind, nanos) in &self.behind {
             self.waited = self.waited.saturating_add(*nanos);
@@ -312,8 +313,8 @@ fn throttled(window: &Window, naming: &Naming) -> BTreeSet<CgroupId> {
         .collect()
 }
 
-/// What ran: its row of the view; its container or cgroup if rows are processes, or if the view
-/// hides the row.
+/// What ran, by its row of the view; by its container or cgroup if rows are processes, or if the
+/// view hides the row.
 fn waited_for(running: CgroupId, naming: &Naming) -> WaitedFor {
     match running {
         CgroupId::IDLE => return WaitedFor::Nobody,

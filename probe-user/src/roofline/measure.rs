@@ -30,10 +30,10 @@ const MIN_RUN_TIME: Duration = Duration::from_millis(1);
 /// runs.
 const MAX_POINT_TIME: Duration = Duration::from_secs(1);
 
-/// Without given sizes, one part in this many of the free memory is used.
+/// If no sizes are given, arrays may use the free memory divided by this.
 const MEMORY_DIVISOR: u64 = 4;
 
-/// Bytes of free memory to assume where the kernel does not report them.
+/// Bytes of free memory to assume if the kernel does not report them.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
 /// Measures this machine, on all CPUs that this process may use. Takes some seconds; with hundreds
@@ -45,19 +45,19 @@ const UNKNOWN_MEMORY: u64 = 1 << 30;
 pub fn measure(machine: &Machine, options: &RooflineOptions) -> Result<Roofline, RooflineError> {
     let before = (clock::now(), CpuTime::now(machine), clock::process_time());
     let setup = Setup::new(machine, options)?;
-    let mut all = Measurements::default();
+    let mut results = Measurements::default();
     for group in &setup.groups {
         if group.socket.is_some() {
-            setup.latencies(group, &mut all)?;
+            setup.latencies(group, &mut results)?;
         }
     }
     for group in &setup.groups {
         for threads in setup.thread_counts(group) {
-            setup.peak(group, threads, &mut all)?;
-            setup.bandwidths(group, threads, &mut all)?;
+            setup.peak(group, threads, &mut results)?;
+            setup.bandwidths(group, threads, &mut results)?;
         }
     }
-    let roofs = roofs(&all.peaks, &all.bandwidths, MEMORY);
+    let roofs = roofs(&results.peaks, &results.bandwidths, MEMORY);
     let mut notes = setup.notes;
     if setup.repeat.runs < super::timed::MIN_RUNS {
         notes.push("few runs: the median says little".to_owned());
@@ -68,16 +68,17 @@ pub fn measure(machine: &Machine, options: &RooflineOptions) -> Result<Roofline,
         vectors: setup.vectors.name(),
         line: setup.line,
         cpus: setup.cpus.to_string(),
-        latencies: all.latencies,
-        peaks: all.peaks,
-        bandwidths: all.bandwidths,
+        latencies: results.latencies,
+        peaks: results.peaks,
+        bandwidths: results.bandwidths,
         roofs,
-        disturbance: disturbance(machine, before, &all.runs),
+        disturbance: disturbance(machine, before, &results.runs),
         notes,
     })
 }
 
-/// What other tasks did since `start`.
+/// What other tasks did since `start`, at which `cpus` and `own` were the CPU times of the machine
+/// and of this process.
 fn disturbance(
     machine: &Machine,
     (start, cpus, own): (Duration, Option<CpuTime>, Duration),
@@ -101,15 +102,16 @@ fn disturbance(
 struct Setup {
     cpus: CpuList,
     caches: Vec<Cache>,
+    /// Bytes of a cache line.
     line: u64,
     groups: Vec<CpuGroup>,
     vectors: Vectors,
     max_threads: usize,
-    /// Most bytes of all arrays together.
+    /// The most bytes of all arrays together, if no sizes are given.
     max_bytes: u64,
-    /// As in the options; empty: chosen for each group.
+    /// Numbers of threads, as in the options; empty: chosen for each group.
     threads: Vec<usize>,
-    /// As in the options; empty: by the caches.
+    /// Sizes in bytes, as in the options; empty: chosen by the caches.
     sizes: Vec<u64>,
     repeat: Repeat,
     notes: Vec<String>,
@@ -121,7 +123,7 @@ struct Measurements {
     latencies: Vec<Latency>,
     peaks: Vec<Peak>,
     bandwidths: Vec<Bandwidth>,
-    /// The runs of all these results.
+    /// The runs of all results.
     runs: Vec<TimedRun>,
 }
 
@@ -185,7 +187,7 @@ impl Setup {
         };
         let locations: Vec<CpuLocation> = cpus.iter().map(location).collect();
         Ok(Self {
-            line: sweep::line(&caches),
+            line: sweep::line_size(&caches),
             groups: sweep::cpu_groups(&locations),
             vectors: Vectors::detect(),
             max_threads,
@@ -208,8 +210,8 @@ impl Setup {
         if self.threads.is_empty() {
             return group.thread_counts(self.max_threads);
         }
-        let fit = |threads: &usize| (1..=group.cpus.len()).contains(threads);
-        self.threads.iter().copied().filter(fit).collect()
+        let is_possible = |threads: &usize| (1..=group.cpus.len()).contains(threads);
+        self.threads.iter().copied().filter(is_possible).collect()
     }
 
     fn working_sets(&self, cpus: &[u32]) -> Vec<WorkingSet> {
@@ -224,7 +226,7 @@ impl Setup {
     }
 
     fn measured_cpus(group: &CpuGroup, threads: usize) -> MeasuredCpus {
-        let (cpus, cores) = group.first(threads);
+        let (cpus, cores) = group.first_cpus(threads);
         MeasuredCpus {
             socket: group.socket,
             threads: cpus.len(),
@@ -235,12 +237,12 @@ impl Setup {
 
     /// The idle latency of each level on the first CPU of a socket.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    fn latencies(&self, group: &CpuGroup, all: &mut Measurements) -> Result<(), RooflineError> {
+    fn latencies(&self, group: &CpuGroup, results: &mut Measurements) -> Result<(), RooflineError> {
         let (Some(socket), Some(cpu)) = (group.socket, group.cpus.first()) else {
             return Ok(());
         };
         for WorkingSet { level, bytes } in self.working_sets(&[*cpu]) {
-            // The size is for STREAM's three arrays; a chain is one.
+            // The size is that of STREAM's three arrays, but a chain has one.
             let bytes = if level == MEMORY { bytes / 3 } else { bytes };
             let chain = Chain::new(bytes, self.line);
             let huge_pages = HugePages::default();
@@ -250,15 +252,17 @@ impl Setup {
             };
             let runs = timed(vec![(*cpu, work)], self.repeat)?;
             let nanoseconds = RunStats::nanoseconds(Chase::STEPS as f64, &runs);
-            all.latencies.extend(nanoseconds.map(|nanoseconds| Latency {
-                socket,
-                cpu: *cpu,
-                level,
-                bytes,
-                nanoseconds,
-                huge_pages: huge_pages.ratio(),
-            }));
-            all.runs.extend(runs);
+            results
+                .latencies
+                .extend(nanoseconds.map(|nanoseconds| Latency {
+                    socket,
+                    cpu: *cpu,
+                    level,
+                    bytes,
+                    nanoseconds,
+                    huge_pages: huge_pages.ratio(),
+                }));
+            results.runs.extend(runs);
         }
         Ok(())
     }
@@ -268,18 +272,19 @@ impl Setup {
         &self,
         group: &CpuGroup,
         threads: usize,
-        all: &mut Measurements,
+        results: &mut Measurements,
     ) -> Result<(), RooflineError> {
-        let (cpus, _) = group.first(threads);
+        let (cpus, _) = group.first_cpus(threads);
         let work = cpus.iter().map(|cpu| (*cpu, MultiplyAdd(self.vectors)));
         let runs = timed(work.collect(), self.repeat)?;
         let operations = (self.vectors.operations() * ROUNDS) as f64 * cpus.len() as f64;
-        all.peaks
+        results
+            .peaks
             .extend(RunStats::rates(operations, &runs).map(|flops| Peak {
                 on: Self::measured_cpus(group, threads),
                 flops,
             }));
-        all.runs.extend(runs);
+        results.runs.extend(runs);
         Ok(())
     }
 
@@ -287,15 +292,15 @@ impl Setup {
         &self,
         group: &CpuGroup,
         threads: usize,
-        all: &mut Measurements,
+        results: &mut Measurements,
     ) -> Result<(), RooflineError> {
-        let (cpus, _) = group.first(threads);
+        let (cpus, _) = group.first_cpus(threads);
         for working_set in self.working_sets(cpus) {
-            self.bandwidth(group, threads, &working_set, Stores::Plain, all)?;
+            self.bandwidth(group, threads, &working_set, Stores::Plain, results)?;
             // Non-temporal stores bypass the caches, so they are measured on memory and on given
             // sizes only.
             if working_set.level == MEMORY || !self.sizes.is_empty() {
-                self.bandwidth(group, threads, &working_set, Stores::NonTemporal, all)?;
+                self.bandwidth(group, threads, &working_set, Stores::NonTemporal, results)?;
             }
         }
         Ok(())
@@ -308,9 +313,9 @@ impl Setup {
         threads: usize,
         working_set: &WorkingSet,
         stores: Stores,
-        all: &mut Measurements,
+        results: &mut Measurements,
     ) -> Result<(), RooflineError> {
-        let (cpus, _) = group.first(threads);
+        let (cpus, _) = group.first_cpus(threads);
         let bytes_per_thread = working_set.bytes / cpus.len() as u64;
         let huge_pages = HugePages::default();
         let mut elements = 0;
@@ -331,8 +336,9 @@ impl Setup {
         }
         let runs = timed(work, self.repeat)?;
         let on = Self::measured_cpus(group, threads);
-        let latency_ns = latency(&all.latencies, group.socket, &working_set.level);
-        all.bandwidths
+        let latency_ns = latency(&results.latencies, group.socket, &working_set.level);
+        results
+            .bandwidths
             .extend(
                 RunStats::rates((elements * TRIAD_BYTES) as f64, &runs).map(|rate| {
                     let in_flight = latency_ns.map(|ns| bytes_in_flight(rate.best, ns));
@@ -350,12 +356,12 @@ impl Setup {
                     }
                 }),
             );
-        all.runs.extend(runs);
+        results.runs.extend(runs);
         Ok(())
     }
 }
 
-/// The most threads: one for each CPU, and no more than can run all the time within the CPU quota.
+/// The most threads: one for each CPU, but no more than the CPU quota lets run all the time.
 fn max_threads(cpus: usize, quota: Option<f64>) -> usize {
     #[expect(
         clippy::cast_possible_truncation,
@@ -366,7 +372,8 @@ fn max_threads(cpus: usize, quota: Option<f64>) -> usize {
     quota.clamp(1, cpus.max(1))
 }
 
-/// The least latency of a level on a socket; without a socket, the mean over all sockets.
+/// The best latency of a level on a socket, in nanoseconds; without a socket, the mean of the best
+/// latencies of all sockets. None if the level was not measured.
 #[expect(clippy::cast_precision_loss, reason = "a few sockets")]
 fn latency(latencies: &[Latency], socket: Option<u32>, level: &str) -> Option<f64> {
     let matching = latencies.iter().filter(|latency| {

@@ -69,7 +69,7 @@ pub enum RooflineError {
         /// The kernel's error.
         error: io::Error,
     },
-    /// More threads than CPUs.
+    /// More threads were requested than there are CPUs.
     #[error(
         "--threads {asked}: this process has {most} CPUs{why}; a thread is measured on a CPU of \
          its own"
@@ -82,7 +82,7 @@ pub enum RooflineError {
         /// Names the cgroup's limit if that is the reason, else empty.
         why: &'static str,
     },
-    /// Arrays that do not fit.
+    /// The requested arrays do not fit into the free memory.
     #[error(
         "--sizes {asked}: of the memory that this process may use {most} bytes are free, and three \
          quarters of that are the most"

@@ -34,7 +34,7 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
             share(latency.huge_pages),
         ]
     });
-    lines(out, &heads, latencies)?;
+    write_lines(out, &heads, latencies)?;
     writeln!(out, "\nBandwidth of the triad (24 bytes an element)")?;
     let heads = [
         "socket",
@@ -66,7 +66,7 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
             share(Some(bandwidth.bytes_per_second.waited)),
         ]
     });
-    lines(out, &heads, bandwidths)?;
+    write_lines(out, &heads, bandwidths)?;
     writeln!(out, "\nPeak (fused multiply-adds in registers) and roof")?;
     let heads = [
         "socket",
@@ -89,14 +89,14 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
             share(Some(peak.flops.waited)),
         ]
     });
-    lines(out, &heads, peaks)?;
+    write_lines(out, &heads, peaks)?;
     for sentence in sentences(roofline) {
         writeln!(out, " {sentence}")?;
     }
     Ok(())
 }
 
-fn lines(
+fn write_lines(
     out: &mut impl Write,
     heads: &[&str],
     rows: impl Iterator<Item = Vec<String>>,
@@ -161,7 +161,8 @@ fn stores(stores: Stores) -> &'static str {
     }
 }
 
-/// With three significant digits from 0.1 to 1000, else as an integer or with three decimals.
+/// The value with three significant digits from 0.1 to 1000, else as an integer or with three
+/// decimals.
 fn number(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
@@ -179,7 +180,7 @@ fn share(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0))
 }
 
-/// In binary units, as for caches.
+/// The size in binary units, as is usual for caches.
 fn bytes(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.into_iter().find(|(shift, _)| bytes >> shift > 0);

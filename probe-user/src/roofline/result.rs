@@ -10,7 +10,7 @@ pub const FORMAT: u32 = 1;
 /// Everything that was measured. Rates are per second, sizes in bytes, FLOPs in double precision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Roofline {
-    /// [`FORMAT`].
+    /// The version of the JSON: [`FORMAT`].
     pub format: u32,
     /// The platform, as the catalogue calls it.
     pub platform: String,
@@ -26,7 +26,7 @@ pub struct Roofline {
     pub peaks: Vec<Peak>,
     /// Bandwidths of the triad.
     pub bandwidths: Vec<Bandwidth>,
-    /// Peaks combined with the bandwidths of memory.
+    /// The rooflines of CPUs: peaks combined with bandwidths of memory.
     pub roofs: Vec<Roof>,
     /// What else ran on the machine.
     pub disturbance: Disturbance,
@@ -71,7 +71,7 @@ pub struct Latency {
     pub level: String,
     /// Bytes of the working set.
     pub bytes: u64,
-    /// Nanoseconds; the best is the least.
+    /// Nanoseconds of one load; the best is the least.
     pub nanoseconds: RunStats,
     /// The part of the memory in huge pages; None where it is unknown.
     pub huge_pages: Option<f64>,
@@ -152,8 +152,8 @@ impl RunStats {
         Self::from_runs(runs, |seconds| seconds * 1e9 / steps, |a, b| b.total_cmp(a))
     }
 
-    /// `value` takes the seconds of one iteration; `better` is Greater if its first value is
-    /// better.
+    /// `value` converts the seconds of one iteration; `better` returns Greater if its first value
+    /// is better.
     fn from_runs(
         runs: &[TimedRun],
         value: impl Fn(f64) -> f64,

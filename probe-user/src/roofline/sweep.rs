@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::caches::Cache;
 
-/// Bytes of the three arrays, as a multiple of the last-level caches. STREAM's rule: each array is
-/// at least four times as large.
+/// Bytes of the three arrays, as a multiple of the last-level caches. By STREAM's rule each array
+/// is at least four times as large as these caches.
 const STREAM_MULTIPLE: u64 = 3 * 4;
 
-/// Bytes of the three arrays where the kernel reports no caches: larger than most machines' caches.
+/// Bytes of the three arrays if the kernel reports no caches: more than most machines' caches.
 const BYTES_WITHOUT_CACHES: u64 = 384 << 20;
 
-/// One part in this many of a cache is used; the rest is left to other data.
+/// A working set has the size of a cache divided by this; the rest is left to other data.
 const CACHE_DIVISOR: u64 = 2;
 
-/// A cache level is measured if its used part is at least this many times the next inner level.
+/// A cache level is measured if its working set is at least this many times as large as the next
+/// inner level.
 const MIN_RATIO_TO_INNER: u64 = 2;
 
 /// CPUs that are measured together.
@@ -23,7 +24,7 @@ const MIN_RATIO_TO_INNER: u64 = 2;
 pub(super) struct CpuGroup {
     /// None: all sockets.
     pub(super) socket: Option<u32>,
-    /// In the order in which threads are placed: one CPU of each core, then the others.
+    /// In the order in which threads are placed: first one CPU of each core, then the other CPUs.
     pub(super) cpus: Vec<u32>,
     /// Number of physical cores of `cpus`.
     pub(super) cores: usize,
@@ -60,11 +61,11 @@ fn cpu_group(socket: Option<u32>, locations: &[CpuLocation]) -> CpuGroup {
     let mut locations = locations.to_vec();
     locations.sort_unstable();
     for location in locations {
-        let before = cpus_by_core
+        let cpus_before = cpus_by_core
             .entry((location.socket, location.core))
             .or_default();
-        ranked.push((*before, location));
-        *before += 1;
+        ranked.push((*cpus_before, location));
+        *cpus_before += 1;
     }
     ranked.sort();
     CpuGroup {
@@ -77,14 +78,14 @@ fn cpu_group(socket: Option<u32>, locations: &[CpuLocation]) -> CpuGroup {
 }
 
 impl CpuGroup {
-    /// The CPUs of the first `threads`, and their number of cores.
-    pub(super) fn first(&self, threads: usize) -> (&[u32], usize) {
+    /// The CPUs of the first `threads` threads, and their number of cores.
+    pub(super) fn first_cpus(&self, threads: usize) -> (&[u32], usize) {
         let threads = threads.min(self.cpus.len());
         (&self.cpus[..threads], threads.min(self.cores))
     }
 
-    /// Numbers of threads to measure: powers of two, one for each core, and one for each CPU. The
-    /// group of all sockets has only the last two.
+    /// Numbers of threads to measure: powers of two, one thread for each core, and one for each
+    /// CPU. The group of all sockets has no powers of two.
     pub(super) fn thread_counts(&self, max: usize) -> Vec<usize> {
         let (cores, cpus) = (self.cores.min(max), self.cpus.len().min(max));
         let powers = (0..usize::BITS)
@@ -109,7 +110,7 @@ pub(super) struct WorkingSet {
 pub(super) const MEMORY: &str = "memory";
 
 /// A working set for each cache level of these CPUs that is clearly larger than the next inner
-/// level, and then one for memory. None is above `max` bytes.
+/// level, then one for memory. No working set exceeds `max` bytes.
 pub(super) fn working_sets(caches: &[Cache], cpus: &[u32], max: u64) -> Vec<WorkingSet> {
     let is_used = |cache: &&Cache| cpus.iter().any(|cpu| cache.cpus.contains(*cpu));
     let mut size_by_level: BTreeMap<u32, u64> = BTreeMap::new();
@@ -139,12 +140,14 @@ pub(super) fn working_sets(caches: &[Cache], cpus: &[u32], max: u64) -> Vec<Work
 
 /// Whether `bytes` are enough by STREAM's rule.
 pub(super) fn is_beyond_caches(caches: &[Cache], cpus: &[u32], bytes: u64) -> bool {
-    let all = working_sets(caches, cpus, u64::MAX);
-    all.last().is_some_and(|memory| bytes >= memory.bytes)
+    let working_sets = working_sets(caches, cpus, u64::MAX);
+    working_sets
+        .last()
+        .is_some_and(|memory| bytes >= memory.bytes)
 }
 
-/// Bytes of a cache line: the kernel's value, or 64 where it is unknown.
-pub(super) fn line(caches: &[Cache]) -> u64 {
+/// Bytes of a cache line: the kernel's value, or 64 if it is unknown.
+pub(super) fn line_size(caches: &[Cache]) -> u64 {
     let lines = caches.iter().filter_map(|cache| cache.line);
     lines
         .max()
@@ -190,7 +193,7 @@ mod tests {
 
     /// Two sockets of two cores with two threads each, numbered as on Xeons.
     #[test]
-    fn cores_come_before_their_second_threads_and_sockets_before_all() {
+    fn first_threads_of_cores_come_first_and_the_group_of_all_sockets_last() {
         let cpus = "0-7".parse().unwrap();
         let locations = locations(&cpus, |cpu| cpu % 2, |cpu| cpu % 4);
         let groups = cpu_groups(&locations);
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!(groups[0].thread_counts(usize::MAX), [1, 2, 4]);
         assert_eq!(groups[2].thread_counts(usize::MAX), [4, 8]);
         assert_eq!(groups[0].thread_counts(1), [1]);
-        assert_eq!(groups[0].first(3), (&[0, 2, 4][..], 2));
+        assert_eq!(groups[0].first_cpus(3), (&[0, 2, 4][..], 2));
     }
 
     #[test]
@@ -232,12 +235,12 @@ mod tests {
         assert_eq!(pairs(&two)[3], ("memory", 100 * mib));
         assert!(!is_beyond_caches(&caches, &[0, 1], 100 * mib));
         assert!(is_beyond_caches(&caches, &[0, 1], 384 * mib));
-        // 72 cores with 1 MiB of their own share 114 MiB: half of that would fit into their L2.
+        // 72 cores with an L2 of 1 MiB each share an L3 of 114 MiB: half of it fits into their L2.
         let grace = [cache(2, "0", 72 * mib), cache(3, "0", 114 * mib)];
         let levels = working_sets(&grace, &[0], u64::MAX);
         assert_eq!(pairs(&levels), [("L2", 36 * mib), ("memory", 1368 * mib)]);
         assert_eq!(pairs(&working_sets(&[], &[0], 1000)), [("memory", 1000)]);
-        assert_eq!((line(&caches), line(&[])), (64, 64));
+        assert_eq!((line_size(&caches), line_size(&[])), (64, 64));
     }
 
     proptest! {

@@ -24,7 +24,7 @@ pub(super) trait Work: Send {
 /// Number and length of the runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repeat {
-    /// Most runs.
+    /// The largest number of runs.
     pub(super) runs: usize,
     /// The least length of a run.
     pub(super) min_run_time: Duration,
@@ -32,7 +32,7 @@ pub(super) struct Repeat {
     pub(super) max_total_time: Duration,
 }
 
-/// Number of runs that are made however long they take.
+/// The number of runs that are done however long they take.
 pub(super) const MIN_RUNS: usize = 3;
 
 /// One run of all threads.
@@ -46,7 +46,7 @@ pub(super) struct TimedRun {
     pub(super) waited: f64,
 }
 
-/// Times the work of each thread on its CPU; returns the runs.
+/// Times the work of all threads, each on its CPU. Returns the runs.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ pub(super) fn timed<W: Work>(
         stop: &AtomicBool::new(false),
         repeat,
     };
-    // The first thread decides for all: how many iterations a run has, and when to stop.
+    // The first thread decides for all threads how many iterations a run has, and when to stop.
     let spans = thread::scope(|scope| {
         let spawn = |(at, (cpu, work)): (usize, (u32, W))| {
             let control = control.clone();
@@ -101,13 +101,13 @@ struct ThreadSpan {
 fn merge_spans(spans: &[ThreadSpan], iterations: u64) -> TimedRun {
     let start = spans.iter().map(|span| span.start).min();
     let end = spans.iter().map(|span| span.end).max();
-    let all = end.zip(start).map_or(Duration::ZERO, |(end, start)| {
+    let length = end.zip(start).map_or(Duration::ZERO, |(end, start)| {
         end.saturating_sub(start).max(Duration::from_nanos(1))
     });
     let wall = |span: &ThreadSpan| span.end.saturating_sub(span.start);
     let waited = |span: &ThreadSpan| wall(span).saturating_sub(span.cpu_time).as_secs_f64();
     TimedRun {
-        seconds_per_iteration: all.as_secs_f64() / iterations as f64,
+        seconds_per_iteration: length.as_secs_f64() / iterations as f64,
         wall: spans.iter().map(|span| wall(span).as_secs_f64()).sum(),
         waited: spans.iter().map(waited).sum(),
     }
@@ -130,7 +130,7 @@ impl RunControl<'_> {
         cpu: u32,
         mut work: impl Work,
     ) -> Result<Vec<ThreadSpan>, RooflineError> {
-        // A thread that cannot be pinned still joins every barrier, where the others wait for it.
+        // A thread that cannot be pinned still joins every barrier, since other threads wait there.
         let pinned = pin(cpu).map_err(|error| RooflineError::Pin { cpu, error });
         work.touch();
         self.barrier.wait();
@@ -146,8 +146,8 @@ impl RunControl<'_> {
         let began = clock::now();
         let mut spans = Vec::with_capacity(self.repeat.runs);
         for run in 0..self.repeat.runs {
-            let late = clock::now().saturating_sub(began) > self.repeat.max_total_time;
-            if is_leader && run >= MIN_RUNS && late {
+            let is_late = clock::now().saturating_sub(began) > self.repeat.max_total_time;
+            if is_leader && run >= MIN_RUNS && is_late {
                 self.stop.store(true, Ordering::Relaxed);
             }
             self.barrier.wait();
@@ -175,8 +175,8 @@ fn calibrate(time_of: &mut dyn FnMut(u64) -> Duration) -> impl Fn(Duration) -> u
     loop {
         let took = time_of(iterations);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let one = took.as_secs_f64() / iterations as f64;
-        fastest = fastest.min(one);
+        let seconds_each = took.as_secs_f64() / iterations as f64;
+        fastest = fastest.min(seconds_each);
         if took >= LONG_ENOUGH || iterations >= 1 << 40 {
             break;
         }
@@ -257,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts its calls of `touch`, and its iterations.
+    /// Counts the calls of `touch`, and the iterations.
     struct CountingWork<'a>(&'a AtomicU64, &'a AtomicU64);
 
     impl Work for CountingWork<'_> {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_cpu_is_named_without_a_wait() {
+    fn a_missing_cpu_is_named_and_blocks_no_thread() {
         let (touched, worked) = (AtomicU64::new(0), AtomicU64::new(0));
         let cpu = crate::roofline::tests::first_cpu();
         let work = [cpu, 999_999].map(|cpu| (cpu, CountingWork(&touched, &worked)));
@@ -310,7 +310,7 @@ mod tests {
         );
     }
 
-    /// Two threads. The first began late and lost a third of its time to other tasks.
+    /// Of two threads, the first began later and lost a third of its time to other tasks.
     #[test]
     fn a_run_has_its_whole_length_and_reports_waiting() {
         let ms = Duration::from_millis;

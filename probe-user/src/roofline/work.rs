@@ -11,7 +11,7 @@ use crate::sys::pages::HUGE;
 /// Rounds of multiply-adds in one iteration.
 pub(super) const ROUNDS: u64 = 64;
 
-/// Bytes in huge pages and bytes in memory, stored by the thread that owns the memory.
+/// Bytes of memory in huge pages, and all bytes. The thread that owns the memory stores them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HugePages(Arc<Mutex<Option<(u64, u64)>>>);
 
@@ -20,7 +20,7 @@ impl HugePages {
         *self.0.lock().expect("nobody panics with it") = bytes;
     }
 
-    /// The part of the memory in huge pages, from 0 to 1; None where it is unknown.
+    /// The part of the memory in huge pages, from 0 to 1; None if it is unknown.
     #[expect(clippy::cast_precision_loss, reason = "bytes below 2^53")]
     pub(super) fn ratio(&self) -> Option<f64> {
         let (huge, all) = (*self.0.lock().expect("nobody panics with it"))?;
@@ -34,7 +34,7 @@ pub(super) struct Triad {
     pub(super) arrays: Arrays,
     pub(super) vectors: Vectors,
     pub(super) stores: Stores,
-    /// Where to store the bytes in huge pages, if they are wanted.
+    /// Where this thread stores its bytes in huge pages; None if it does not.
     pub(super) huge_pages: Option<HugePages>,
 }
 

@@ -1,5 +1,5 @@
-//! Coverage: true bytes are within the stated error as often as an error bar says, also for an
-//! owner unlike its neighbours.
+//! Coverage: the true bytes are within the stated error as often as promised, also for an owner
+//! unlike its neighbours.
 
 mod coverage;
 
@@ -12,14 +12,15 @@ use super::*;
 use crate::calibration::Pattern;
 
 #[test]
-fn errors_hold_what_they_say() {
-    for (of, events) in [(one_event(), 1), (patterns(), 2)] {
-        let count = of.patterns.len();
+fn true_bytes_are_within_the_stated_errors() {
+    for (calibrated, events) in [(one_event(), 1), (patterns(), 2)] {
+        let count = calibrated.patterns.len();
         for kind in [Kind::Pure, Kind::Mixed, Kind::Unlike] {
             for (owners, only) in [(2, None), (2, Some(0)), (5, None), (5, Some(0)), (20, None)] {
-                let found = Coverage::of([&of, &of], owners, only, |owner, random| {
-                    draw(kind, owner, count, random)
-                });
+                let found =
+                    Coverage::of([&calibrated, &calibrated], owners, only, |owner, random| {
+                        draw(kind, owner, count, random)
+                    });
                 let what = format!("{events} events, {kind:?}, {owners} owners, only {only:?}");
                 found.assert(&what);
                 // With one event few owners have a share.
@@ -27,7 +28,7 @@ fn errors_hold_what_they_say() {
                     found.stated >= if events == 1 { 40 } else { RUNS - 5 },
                     "{what}"
                 );
-                // Two events leave little open.
+                // With two events the errors are small.
                 let median = found.errors[found.errors.len() / 2];
                 assert!(events == 1 || median < 0.15, "{what}: {median}");
             }
@@ -35,15 +36,15 @@ fn errors_hold_what_they_say() {
     }
 }
 
-/// Counts of multiplexed events are estimates, with a variance that says how good they are.
+/// Counts of multiplexed events are estimates with a variance.
 #[test]
-fn errors_hold_with_multiplexed_counts() {
-    let of = patterns();
+fn errors_cover_multiplexed_counts() {
+    let calibrated = patterns();
     for part in [0.02, 0.1] {
-        let found = Coverage::over_windows(&of, None, |random| {
-            let bytes = three_owners(&of, random);
+        let found = Coverage::over_windows(&calibrated, None, |random| {
+            let bytes = three_owners(&calibrated, random);
             let multiplexed = bytes.iter().map(|bytes| {
-                let mut owner = counts(&of, bytes, random);
+                let mut owner = counts(&calibrated, bytes, random);
                 for (count, variance) in owner.counts.iter_mut().zip(&mut owner.variances) {
                     let error = part * *count;
                     *variance = error.powi(2);
@@ -58,14 +59,14 @@ fn errors_hold_with_multiplexed_counts() {
     }
 }
 
-/// Devices' traffic is counted apart, and subtracted. While it grows, the two counters are read at
-/// different times: what is left is off by as much as may be apart.
+/// The traffic of devices has its own counter and is subtracted. If that traffic grows while both
+/// counters are read one after the other, the difference is wrong by up to `apart`.
 #[test]
-fn errors_hold_while_device_traffic_grows() {
-    let of = patterns();
-    let found = Coverage::over_windows(&of, None, |random| {
-        let bytes = three_owners(&of, random);
-        let counts = bytes.iter().map(|bytes| counts(&of, bytes, random));
+fn errors_cover_growing_device_traffic() {
+    let calibrated = patterns();
+    let found = Coverage::over_windows(&calibrated, None, |random| {
+        let bytes = three_owners(&calibrated, random);
+        let counts = bytes.iter().map(|bytes| counts(&calibrated, bytes, random));
         let mut window = TrueWindow::new(&bytes, counts.collect());
         window.moved *= 1.0 + 0.0099 * (2.0 * random.uniform() - 1.0);
         window.apart = 0.01;
@@ -75,15 +76,15 @@ fn errors_hold_while_device_traffic_grows() {
     assert!(found.stated > 2 * RUNS, "{found:?}");
 }
 
-/// The socket's counter is read before those of the CPUs: what one owner moves in between is in its
+/// The socket's counter is read before those of the CPUs. What one owner moves in between is in its
 /// counts and not in the traffic.
 #[test]
-fn errors_hold_with_what_is_moved_between_two_readings() {
-    let of = patterns();
+fn errors_cover_traffic_between_two_readings() {
+    let calibrated = patterns();
     for apart in [0.002, 0.02] {
-        let found = Coverage::over_windows(&of, None, |random| {
-            let bytes = three_owners(&of, random);
-            let counts = bytes.iter().map(|bytes| counts(&of, bytes, random));
+        let found = Coverage::over_windows(&calibrated, None, |random| {
+            let bytes = three_owners(&calibrated, random);
+            let counts = bytes.iter().map(|bytes| counts(&calibrated, bytes, random));
             let mut window = TrueWindow::new(&bytes, counts.collect());
             let mut left = random.uniform() * window.moved;
             let mover = window.truths.iter().position(|truth| {
@@ -102,9 +103,10 @@ fn errors_hold_with_what_is_moved_between_two_readings() {
     }
 }
 
-/// Counts that are all lower than the calibration says: what no mixture explains may be anyone's.
+/// All counts are 4% lower than by the calibration. Traffic that no mixture explains may belong to
+/// any owner.
 #[test]
-fn what_is_unexplained_may_be_anyones() {
+fn unexplained_traffic_may_belong_to_any_owner() {
     let exact = CalibratedTraffic {
         spreads: vec![0.0],
         patterns: one_event().patterns.split_off(5),
@@ -127,21 +129,21 @@ fn what_is_unexplained_may_be_anyones() {
     }
 }
 
-/// What the first event counts for a byte drifts away from the calibration, by up to 3% over the
-/// windows. (By 5%, 98.8% of the shares are within twice the error.)
+/// The counts of the first event per byte drift away from the calibration, by up to 3% over the
+/// windows. (With 5%, only 98.8% of the shares are within twice the error.)
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "some hundred windows")]
-fn errors_hold_while_counts_drift() {
-    let of = patterns();
+fn errors_cover_drifting_counts() {
+    let calibrated = patterns();
     for drift in [0.01, 0.03] {
         let mut window = 0;
-        let found = Coverage::over_windows(&of, None, |random| {
+        let found = Coverage::over_windows(&calibrated, None, |random| {
             window += 1;
-            let mut truth = of.clone();
+            let mut truth = calibrated.clone();
             for pattern in &mut truth.patterns {
                 pattern.counts[0] *= 1.0 + drift * f64::from(window) / RUNS as f64;
             }
-            let bytes = three_owners(&of, random);
+            let bytes = three_owners(&calibrated, random);
             let counts = bytes.iter().map(|bytes| counts(&truth, bytes, random));
             TrueWindow::new(&bytes, counts.collect())
         });
@@ -150,15 +152,17 @@ fn errors_hold_while_counts_drift() {
     }
 }
 
-/// The document's case: a pointer chase at 2 GB/s beside a stream at 18 GB/s.
+/// A pointer chase at 2 GB/s beside a stream at 18 GB/s.
 #[test]
-fn a_chase_beside_a_stream() {
+fn two_events_separate_a_chase_from_a_stream() {
     let mut random = Random(3);
-    let of = patterns();
-    let [mut chase, mut stream] = [0, 1].map(|_| vec![0.0; of.patterns.len()]);
+    let calibrated = patterns();
+    let [mut chase, mut stream] = [0, 1].map(|_| vec![0.0; calibrated.patterns.len()]);
     (chase[4], stream[0]) = (2e9, 18e9);
-    let counted = [&chase, &stream].map(|bytes| counts(&of, bytes, &mut random));
-    let found = of.estimate(&counted.clone().map(Some), 20e9, 0.0).unwrap();
+    let counted = [&chase, &stream].map(|bytes| counts(&calibrated, bytes, &mut random));
+    let found = calibrated
+        .estimate(&counted.clone().map(Some), 20e9, 0.0)
+        .unwrap();
     let [chase, stream] = [0, 1].map(|owner| found[owner].unwrap());
     println!("{chase:?}, {stream:?}");
     assert!((chase.traffic - 2e9).abs() <= chase.error.all() && chase.error.all() < 0.5e9);
@@ -173,7 +177,7 @@ fn a_chase_beside_a_stream() {
     assert_eq!(found[0], Err(NoPart::TooWide));
 }
 
-/// Each cause alone makes the part of the error that has its name.
+/// With a single cause, only the part of the error for that cause is above 0.
 #[test]
 fn the_error_is_divided_by_cause() {
     let one_pattern = |spread: f64| CalibratedTraffic {
@@ -182,8 +186,8 @@ fn the_error_is_divided_by_cause() {
         ..one_event()
     };
     let known = one_pattern(0.0);
-    let error = |of: &CalibratedTraffic, bytes: f64, apart: f64, variance: f64| {
-        let counts = of.patterns[0].counts[0] * bytes;
+    let error = |calibrated: &CalibratedTraffic, bytes: f64, apart: f64, variance: f64| {
+        let counts = calibrated.patterns[0].counts[0] * bytes;
         let owner = |counts: f64| {
             Some(OwnerCounts {
                 counts: vec![counts],
@@ -191,7 +195,7 @@ fn the_error_is_divided_by_cause() {
             })
         };
         let owners = [owner(counts), owner(counts)];
-        let found = of.estimate(&owners, 2.0 * bytes, apart).unwrap();
+        let found = calibrated.estimate(&owners, 2.0 * bytes, apart).unwrap();
         let PartError {
             skew,
             counting,
@@ -216,26 +220,28 @@ fn the_error_is_divided_by_cause() {
     let mut twice = unlike.patterns[0].clone();
     twice.counts[0] *= 0.8;
     unlike.patterns.push(twice);
-    // From as many bytes to 1.25 times as many; the other owner has the rest of the sum.
+    // Each owner may have moved from this many bytes to 1.25 times as many, but both together
+    // moved only the least.
     let errors = error(&unlike, 1e12, 0.0, 0.0);
     assert!(
         errors[3] < 0.002,
         "no more was moved than the least: {errors:?}"
     );
-    // With skew it may be more or less, and this owner may have moved what was counted in one
-    // window only: two deviations of that, for half of the traffic.
+    // With skew, both together may have moved more or less. This owner may also have moved what
+    // only one of the two windows contains: two standard deviations of that, for half of the
+    // traffic.
     let errors = error(&unlike, 1e12, 0.1e12, 0.0);
     let expected = hypot(0.1, 0.1 / 3_f64.sqrt());
     assert!((errors[0] - expected).abs() < 0.01, "{errors:?}");
 }
 
-/// An owner that moves half of the socket's bytes or more, and does what no pattern has, gets no
-/// share. A small owner whose counts look like a mixture of patterns is not detected.
+/// An owner gets no share if it moves half of the socket's bytes or more in a pattern that was not
+/// calibrated. (A small owner whose counts look like a mixture of patterns is not detected.)
 #[test]
-fn a_pattern_outside_of_the_file() {
-    let of = patterns();
+fn an_owner_of_an_uncalibrated_pattern_has_no_share() {
+    let calibrated = patterns();
     for (what, misses, refills) in [
-        // Stores that pass by the caches.
+        // Stores that bypass the caches.
         ("no counts", 0.0, 0.0),
         ("few counts", 0.02, 0.1),
         ("many counts", 4.0, 6.0),
@@ -246,7 +252,7 @@ fn a_pattern_outside_of_the_file() {
             name: what.to_owned(),
             counts: vec![misses / 64.0, refills / 64.0],
         });
-        let found = Coverage::of([&of, &truth], 3, Some(0), |owner, random| {
+        let found = Coverage::of([&calibrated, &truth], 3, Some(0), |owner, random| {
             let mut bytes = draw(Kind::Pure, owner, 6, random);
             bytes.push(0.0);
             if owner == 0 {
@@ -260,35 +266,38 @@ fn a_pattern_outside_of_the_file() {
     }
 }
 
-/// A pattern of the file that moves bytes and counts nothing: whoever runs it, the traffic that
-/// others leave may be its.
+/// If a calibrated pattern moves bytes without counts, any owner may have moved what others did
+/// not.
 #[test]
-fn bytes_that_no_event_counts() {
-    let mut of = patterns();
-    of.patterns.push(Pattern {
+fn errors_cover_bytes_that_no_event_counts() {
+    let mut calibrated = patterns();
+    calibrated.patterns.push(Pattern {
         name: "non-temporal-store".to_owned(),
         counts: vec![0.0, 0.0],
     });
-    let found = Coverage::of([&of, &of], 3, None, |owner, random| {
+    let found = Coverage::of([&calibrated, &calibrated], 3, None, |owner, random| {
         draw(Kind::Pure, owner, 7, random)
     });
     found.assert("with stores that nothing counts");
 }
 
 #[test]
-fn no_traffic_and_no_owners() {
-    let of = patterns();
-    assert_eq!(of.estimate(&[], 1e9, 0.0), Err(NoEstimate::Unexplained));
+fn without_traffic_or_owners_there_is_no_part() {
+    let calibrated = patterns();
+    assert_eq!(
+        calibrated.estimate(&[], 1e9, 0.0),
+        Err(NoEstimate::Unexplained)
+    );
     let idle = Some(OwnerCounts {
         counts: vec![0.0, 0.0],
         variances: vec![0.0, 0.0],
     });
-    let still = of.estimate(std::slice::from_ref(&idle), 0.0, 0.0);
+    let still = calibrated.estimate(std::slice::from_ref(&idle), 0.0, 0.0);
     assert_eq!(still, Ok(vec![Err(NoPart::NoCounts)]));
-    // It may all be of an owner that was not counted.
-    let unseen = of.estimate(&[idle.clone(), None], 1e9, 0.0);
+    // The owner that was not counted may have moved all of it.
+    let unseen = calibrated.estimate(&[idle.clone(), None], 1e9, 0.0);
     assert_eq!(unseen, Ok(vec![Err(NoPart::NoCounts), Err(NoPart::Unseen)]));
     // The only owner has no counts.
-    let found = of.estimate(&[idle], 1e9, 0.0);
+    let found = calibrated.estimate(&[idle], 1e9, 0.0);
     assert_eq!(found, Err(NoEstimate::Unexplained));
 }

@@ -1,4 +1,4 @@
-//! Loads and stores separately, with and without a number of operations.
+//! Series of loads and stores, with and without a known number of operations.
 
 use probe_common::spe::{Source, SpeRow};
 
@@ -35,8 +35,8 @@ fn usage() -> SampleUsage {
     .into()
 }
 
-/// A window with an event of memory accesses. `limited`: how often the kernel may have stopped its
-/// counter.
+/// A window with an event of memory accesses, whose counter the kernel may have stopped `limited`
+/// times.
 fn by_event(accesses: AccessScaling, limited: u64) -> SampleWindow {
     SampleWindow {
         events: vec![EventWindow {
@@ -118,7 +118,7 @@ fn loads_of_two_events_are_one_series() {
     assert_eq!(raw, [100]);
 }
 
-/// Without the number of operations, metrics that need it have no value; others keep theirs.
+/// If the number of operations is unknown, metrics that need it have no value.
 #[test]
 fn loads_chosen_by_a_core_have_samples_and_no_operations() {
     let mut report = Report::default();
@@ -184,8 +184,8 @@ fn totals_have_no_interval_once_a_counter_may_have_stopped() {
     }
 }
 
-/// Samples of other rows do not bound the rare accesses of a row. An L1-bound row beside DRAM-bound
-/// rows, or the reverse, has the interval of the row alone.
+/// Samples of other rows do not bound the rare accesses of a row, however short or long their
+/// latencies are.
 #[test]
 fn a_mean_does_not_depend_on_neighbours() {
     let latency = |everyone: &SampleUsage| {

@@ -13,6 +13,7 @@ use crate::{
 
 const GIB: f64 = 1_073_741_824.0;
 
+/// Half of the peak is in use now. Sizes are in GiB; the peak was `at` seconds after the start.
 fn capacity(peak: f64, limit: Option<f64>, at: u64) -> MemoryCapacity {
     let bytes = |gib: f64| Duration::from_secs_f64(gib * GIB).as_secs();
     MemoryCapacity {

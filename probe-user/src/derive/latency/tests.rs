@@ -16,7 +16,7 @@ impl Draw {
         self.0 >> 33
     }
 
-    /// From 0 to 1.
+    /// Uniform from 0 to below 1.
     fn share(&mut self) -> f64 {
         f64::from(u32::try_from(self.word()).unwrap()) / f64::from(1_u32 << 31)
     }
@@ -44,7 +44,7 @@ impl Draw {
 /// Draws a latency from the distribution of an owner's loads.
 type Load = fn(&mut Draw) -> u16;
 
-/// Nearly all from the first level, one in a hundred from memory.
+/// Nearly all loads hit the first level, one in a hundred goes to memory.
 fn l1_bound(draw: &mut Draw) -> u16 {
     match draw.share() {
         ..0.95 => draw.between(4, 7),
@@ -54,7 +54,7 @@ fn l1_bound(draw: &mut Draw) -> u16 {
     }
 }
 
-/// Most from memory, with queueing.
+/// Most loads go to memory, with queueing.
 fn dram_bound(draw: &mut Draw) -> u16 {
     match draw.share() {
         ..0.3 => draw.between(4, 7),
@@ -62,12 +62,12 @@ fn dram_bound(draw: &mut Draw) -> u16 {
     }
 }
 
-/// Five cycles, except for a few of 2,000.
-fn bimodal(draw: &mut Draw, few: f64) -> u16 {
-    if draw.share() < few { 2000 } else { 5 }
+/// 2,000 cycles with this probability, else five.
+fn bimodal(draw: &mut Draw, probability: f64) -> u16 {
+    if draw.share() < probability { 2000 } else { 5 }
 }
 
-/// At least four cycles; `x` times as many with the probability `x^-alpha`.
+/// At least four cycles; at least `x` times as many with the probability `x^-alpha`.
 fn pareto(draw: &mut Draw, alpha: f64) -> u16 {
     let cycles = 4.0 * draw.share().max(1e-9).powf(-1.0 / alpha);
     #[expect(
@@ -147,8 +147,8 @@ fn intervals_hold_the_truth_in_93_of_100_cases() {
 /// Operations from one sample to the next.
 const PERIOD: u32 = 32_768;
 
-/// Samples of a loop with this many operations; its last quarter goes to memory. Jitter adds to
-/// each period, or moves only the sample (`caps/ernd` 1).
+/// `n` samples of a loop of `length` operations, whose last quarter goes to memory. Jitter adds to
+/// each period; with `ernd` (`caps/ernd` 1) it moves only the sample.
 fn loop_samples(length: u32, ernd: bool, n: u32, draw: &mut Draw) -> SampleCounts {
     let mut at = u32::try_from(draw.word() % u64::from(length)).unwrap();
     sampled((0..n).map(|_| {
@@ -162,16 +162,17 @@ fn loop_samples(length: u32, ernd: bool, n: u32, draw: &mut Draw) -> SampleCount
     }))
 }
 
-/// Jitter makes samples of loops of at most 256 operations independent, but not samples of loops of
-/// one to three periods, as `docs/limits.md` states.
+/// Jitter makes the samples of a loop independent if it has at most 256 operations, but not if it
+/// has one to three periods, as `docs/limits.md` states.
 #[test]
 fn a_loop_in_step_with_the_period_is_not_sampled_at_random() {
     let draw = &mut Draw(1);
     for ernd in [false, true] {
-        // Includes the mean of jitter if that adds to the period.
+        // The mean jitter of 127 operations, if it adds to the period.
         let period = if ernd { PERIOD } else { PERIOD + 127 };
         for length in [200, 256, period, 2 * period, 3 * period] {
             for n in [100, 1000] {
+                // 78 cycles are the true mean: three quarters take 4 cycles, one takes 300.
                 let covered = (0..300).filter(|_| {
                     let interval = mean(&loop_samples(length, ernd, n, draw), MAX_LATENCY).unwrap();
                     interval.low <= 78.0 && 78.0 <= interval.high
@@ -189,7 +190,6 @@ fn a_loop_in_step_with_the_period_is_not_sampled_at_random() {
     }
 }
 
-/// Too few samples for a valid interval yield no mean.
 #[test]
 fn without_enough_samples_there_is_no_mean() {
     let draw = &mut Draw(7);
@@ -216,8 +216,8 @@ fn unsampled_time_widens_the_interval() {
     assert_eq!(mean(&long, 4095.0).unwrap().high, 4095.0);
 }
 
-/// Samples of a container on a CPU with a short period and on one with a long period: each is
-/// weighted by the operations that it represents.
+/// A container has samples of a CPU with a short period and of one with a long period. Each sample
+/// is weighted by the operations that it represents.
 #[test]
 fn a_mean_is_weighted_by_operations() {
     let sampled_at = |n: u32, cycles: u16, weight| {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Reads and writes that started at these bytes, with the number served by another core.
+/// Reads and writes that started at these bytes; another core served `peers` of them.
 fn row(read: &[u32], written: &[u32], peers: u64) -> LineRow {
     let set = |bytes: &[u32]| bytes.iter().fold(0, |set, byte| set | 1 << byte);
     LineRow {
@@ -80,7 +80,7 @@ fn texts<'a>(table: &'a ReportTable, column: &str) -> Vec<&'a str> {
 #[test]
 fn lines_served_by_other_cores_come_first() {
     let lines = [
-        // One CPU alone; two CPUs that only read.
+        // Not shared: one CPU alone, and two CPUs that only read.
         line(1, &[(owner("a"), 0, row(&[0; 9], &[0; 9], 9))]),
         line(
             2,
@@ -89,7 +89,7 @@ fn lines_served_by_other_cores_come_first() {
                 (owner("b"), 1, row(&[0], &[], 9)),
             ],
         ),
-        // Two owners at different bytes; two CPUs of one owner at the same bytes.
+        // Shared: two owners at different bytes, and two CPUs of one owner at the same bytes.
         line(
             3,
             &[
@@ -137,7 +137,7 @@ fn lines_served_by_other_cores_come_first() {
     assert_eq!(most_shared(&window(&lines, 100), &lines, 1).rows.len(), 1);
 }
 
-/// Without the core's table of data sources, the number served by other cores is unknown, not 0.
+/// Without a table of data sources for CPU 9, the number served by other cores is unknown, not 0.
 #[test]
 fn without_a_table_the_source_is_unknown() {
     let lines = [line(
@@ -199,7 +199,7 @@ fn parties() -> impl Strategy<Value = Vec<LineRow>> {
 }
 
 proptest! {
-    /// Compares with all pairs of accesses.
+    /// The expected sharing is that of all pairs of bytes, one of them written by another party.
     #[test]
     fn sharing_equals_a_pairwise_comparison(parties in parties()) {
         let (mut same_byte, mut same_word) = (false, false);

@@ -2,7 +2,7 @@
 
 use super::{
     Judgement, NeighbourEvidence, NeighbourVerdict, container_values, suspects,
-    usual::{Histories, deviation},
+    usual::{Histories, tolerance},
 };
 use crate::{
     derive::Report,
@@ -50,7 +50,7 @@ impl CpuNeighbours {
             };
             let (mean, _) = usual;
             let is_long =
-                value > mean + deviation(usual, LEAST_INCREASE) && others >= LEAST_WAIT * window;
+                value > mean + tolerance(usual, LEAST_INCREASE) && others >= LEAST_WAIT * window;
             if !is_long {
                 history.add_calm(value);
             }

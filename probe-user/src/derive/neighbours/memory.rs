@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Judgement, NeighbourEvidence, NeighbourVerdict, container_values, suspects,
-    usual::{Histories, deviation},
+    usual::{Histories, tolerance},
 };
 use crate::{
     catalogue::Apportion,
@@ -96,7 +96,7 @@ impl MemoryNeighbours {
                 continue;
             };
             let (mean, _) = usual;
-            let is_low = ipc < mean - deviation(usual, LEAST_DROP * mean);
+            let is_low = ipc < mean - tolerance(usual, LEAST_DROP * mean);
             let outcome = history.judge(is_low && !is_calm, usual);
             judgement.judged.insert(entity.clone(), outcome.suffers);
             if outcome.suffers {
@@ -140,7 +140,7 @@ impl MemoryNeighbours {
                         else {
                             continue;
                         };
-                        // A missing share counts as 0, since the owner ran on the socket.
+                        // An owner without a known share is listed with 0: it ran on the socket.
                         let share = value.map_or(0.0, |value| value * bytes_per_unit(&metric.unit));
                         let shares = &mut sockets.entry(socket).or_default().by_owner;
                         *shares.entry(entity.clone()).or_default() += share;
@@ -158,15 +158,15 @@ impl MemoryNeighbours {
 }
 
 impl SocketTraffic {
-    /// The used part of the peak; None if one of the traffic metrics has no value.
+    /// The traffic as a part of the peak; None if one of the traffic metrics has no value.
     fn pressure(&self, detector: &MemoryNeighbours) -> Option<f64> {
         let is_complete = self.by_metric.len() == detector.traffic.len();
         is_complete.then(|| self.by_metric.values().sum::<f64>() / detector.peak)
     }
 }
 
-/// The metrics that together are the reads and writes of CPUs at a socket's memory: counted at the
-/// memory, else at the CPUs.
+/// The metrics that add up to the reads and writes of a socket's memory by CPUs: those counted at
+/// the memory, else those counted at the CPUs.
 fn traffic(metrics: &PlannedMetrics) -> Vec<String> {
     let names = |wanted: [Apportion; 2]| {
         let counted = metrics

@@ -4,14 +4,19 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use crate::join::Entity;
 
-/// Calm windows kept for each container, and the fewest that establish its usual level.
-pub(super) const REMEMBERED: usize = 60;
-pub(super) const USUAL: usize = 10;
+/// Calm windows kept for each container.
+pub(super) const MAX_CALM: usize = 60;
 
-/// Windows judged together, the fewest worse ones among them that start a verdict, and the most
-/// with which it ends.
+/// The fewest calm windows that establish the usual level of a container.
+pub(super) const MIN_CALM: usize = 10;
+
+/// The number of last windows on which a verdict depends.
 pub(super) const JUDGED: usize = 5;
+
+/// The fewest worse windows among [`JUDGED`] that start a verdict.
 pub(super) const BEGINS: usize = 3;
+
+/// The most worse windows among [`JUDGED`] with which a verdict ends.
 pub(super) const ENDS: usize = 1;
 
 /// The distance from the mean, in standard deviations, beyond which a window is worse than usual.
@@ -44,7 +49,7 @@ impl Default for ContainerHistory {
     /// time.
     fn default() -> Self {
         Self {
-            calm: VecDeque::with_capacity(REMEMBERED),
+            calm: VecDeque::with_capacity(MAX_CALM),
             worse: VecDeque::with_capacity(JUDGED),
             suffers: false,
         }
@@ -67,7 +72,7 @@ impl ContainerHistory {
     /// Mean and standard deviation of the calm windows; None while they are too few.
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     pub(super) fn usual(&self) -> Option<(f64, f64)> {
-        if self.calm.len() < USUAL {
+        if self.calm.len() < MIN_CALM {
             return None;
         }
         let n = self.calm.len() as f64;
@@ -78,13 +83,13 @@ impl ContainerHistory {
 
     /// Adds the value of a calm window.
     pub(super) fn add_calm(&mut self, value: f64) {
-        if self.calm.len() == REMEMBERED {
+        if self.calm.len() == MAX_CALM {
             self.calm.pop_front();
         }
         self.calm.push_back(value);
     }
 
-    /// Adds whether a window was worse than usual, and returns whether the container suffers.
+    /// Adds a window that was worse than usual or not, and returns whether the container suffers.
     pub(super) fn judge(&mut self, is_worse: bool, usual: (f64, f64)) -> Judged {
         if self.worse.len() == JUDGED {
             self.worse.pop_front();
@@ -104,7 +109,7 @@ impl ContainerHistory {
     }
 }
 
-/// The distance from the mean beyond which a window is worse than usual.
-pub(super) fn deviation((_, deviation): (f64, f64), smallest: f64) -> f64 {
+/// The distance from the mean of calm windows beyond which a window is worse; at least `smallest`.
+pub(super) fn tolerance((_, deviation): (f64, f64), smallest: f64) -> f64 {
     (SIGMAS * deviation).max(smallest)
 }

@@ -1,4 +1,4 @@
-//! Series, reasons and sentences.
+//! Series of pressure and throttling, reasons for their absence, and sentences of findings.
 
 use std::{collections::BTreeMap, time::Duration};
 

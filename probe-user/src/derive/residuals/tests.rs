@@ -8,7 +8,8 @@ use crate::{
 const READS: &str = "cmem_read_bandwidth_apportioned";
 const WRITES: &str = "cmem_write_bandwidth_apportioned";
 
-/// The shares of container 1, which has a monitor, and 2, which has none, each with an error of 1%.
+/// A window of two containers with the same shares, each with an error of 1%. Container 1 has a
+/// monitoring group, container 2 has none.
 fn window(reads: f64, writes: f64, counted: Option<f64>) -> Report {
     let mut report = Report {
         attributes: vec![Attributes::default()],
@@ -49,11 +50,11 @@ fn window(reads: f64, writes: f64, counted: Option<f64>) -> Report {
 
 /// The relative errors of the shares of container 2.
 fn errors(report: &Report) -> Vec<f64> {
-    let of_second = |report: &Report, subject| report.subjects[subject as usize].clone();
+    let subject_of = |report: &Report, index| report.subjects[index as usize].clone();
     let second = Subject::Entity(Entity::Unnamed(2));
     let series = report.series.iter();
     series
-        .filter(|series| of_second(report, series.subject) == second)
+        .filter(|series| subject_of(report, series.subject) == second)
         .map(|series| match series.estimate().unwrap() {
             Estimate {
                 value,
@@ -71,7 +72,7 @@ fn apply(residuals: &mut Residuals, mut report: Report) -> Vec<f64> {
     errors(&report)
 }
 
-fn are(errors: &[f64], expected: f64) {
+fn assert_all_near(errors: &[f64], expected: f64) {
     assert!(
         errors.iter().all(|it| (it - expected).abs() < 1e-9),
         "{errors:?}"
@@ -81,15 +82,15 @@ fn are(errors: &[f64], expected: f64) {
 #[test]
 fn the_wider_error_holds() {
     let mut residuals = Residuals::default();
-    // 3 of 4 GB/s: 25% of the shares are missing in the count.
-    are(&apply(&mut residuals, window(3.0, 1.0, Some(3.0))), 0.01);
-    are(&apply(&mut residuals, window(3.0, 1.0, Some(3.0))), 0.25);
-    // Better windows replace the worse ones.
+    // Resctrl counted 3 of the 4 GB/s of the shares: the distance is 25%.
+    assert_all_near(&apply(&mut residuals, window(3.0, 1.0, Some(3.0))), 0.01);
+    assert_all_near(&apply(&mut residuals, window(3.0, 1.0, Some(3.0))), 0.25);
+    // Windows with smaller distances replace the others.
     let mut widths = Vec::new();
     for _ in 0..=KEPT {
         widths = apply(&mut residuals, window(3.0, 1.0, Some(4.0 * 1.005)));
     }
-    are(&widths, 0.01);
+    assert_all_near(&widths, 0.01);
     assert_eq!(residuals.0.len(), KEPT);
 }
 

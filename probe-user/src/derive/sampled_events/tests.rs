@@ -1,4 +1,4 @@
-//! Values without samples, shares with their errors, and warnings.
+//! Values of owners without samples, shares with their errors, and warnings.
 
 use super::*;
 use crate::{snapshot::SampledHealth, window::SampleKind};
@@ -55,24 +55,30 @@ fn an_event_without_a_sample_has_an_upper_end_or_a_reason() {
             .without_samples(0)
             .map(|none| (none.value, none.high))
     };
-    let one = statistics::unseen_limit();
+    let zero_limit = statistics::unseen_limit();
     let (nobody, few): (_, &[f64]) = ([&[][..], &[]], &[10.0, 30.0]);
-    assert_eq!(none(Some(500), 7, [9, 9], nobody), Ok((0.0, 500.0 * one)));
+    assert_eq!(
+        none(Some(500), 7, [9, 9], nobody),
+        Ok((0.0, 500.0 * zero_limit))
+    );
     assert_eq!(none(None, 7, [9, 9], nobody), Ok((0.0, 7.0)));
     // On the PMU for half of the time.
     assert_eq!(none(None, 7, [10, 5], nobody), Ok((0.0, 14.0)));
     // One event in four is in the sample of 10; the others are in the sample of 30.
-    assert_eq!(none(None, 7, [9, 9], [few, few]), Ok((0.0, 25.0 * one)));
+    assert_eq!(
+        none(None, 7, [9, 9], [few, few]),
+        Ok((0.0, 25.0 * zero_limit))
+    );
     // The period has changed since.
     assert_eq!(
         none(Some(800), 7, [9, 9], [few, &[]]),
-        Ok((0.0, 800.0 * one))
+        Ok((0.0, 800.0 * zero_limit))
     );
     assert_eq!(none(None, 7, [9, 9], [few, &[]]), Ok((0.0, 7.0)));
     assert_eq!(none(Some(500), 0, [9, 9], nobody), Err(Reason::NotMeasured));
     assert_eq!(
         none(Some(500), 0, [9, 9], [few, &[]]),
-        Ok((0.0, 20.0 * one))
+        Ok((0.0, 20.0 * zero_limit))
     );
     let never = NoValue::NeverRan("cycles".to_owned());
     assert_eq!(

@@ -20,24 +20,24 @@ start. OpenMetrics has
 #[must_use]
 pub fn self_counters_page() -> String {
     let mut page = HEAD.to_owned();
-    section(&mut page, "Counting", "", COUNTING);
+    write_section(&mut page, "Counting", "", COUNTING);
     let sampling = "\
 With [SPE](../how-it-works/spe.md), followed by the cores' own counts of sampling \
 (`spe_sample_*`), undecodable records
 by kind (`spe_bad_records_*`), and records without a known owner by reason (`spe_unattributed_*`).";
-    section(&mut page, "Sampling", sampling, SAMPLING);
+    write_section(&mut page, "Sampling", sampling, SAMPLING);
     let sampled = "Of all sampled events ([hot](hot.md)).";
-    section(&mut page, "Sampled events", sampled, SAMPLED);
+    write_section(&mut page, "Sampled events", sampled, SAMPLED);
     let functions = "With [`hot`](hot.md).";
-    section(&mut page, "Names of functions", functions, FUNCTIONS);
+    write_section(&mut page, "Names of functions", functions, FUNCTIONS);
     let agent = "Of an [agent](configuration.md), also while counting is off.";
-    section(&mut page, "The agent", agent, AGENT);
+    write_section(&mut page, "The agent", agent, AGENT);
     let names = "Of requests to container runtimes ([names](names.md)).";
-    section(&mut page, "Names", names, NAMING);
+    write_section(&mut page, "Names", names, NAMING);
     page
 }
 
-fn section<T>(page: &mut String, title: &str, about: &str, counters: &[SelfCounter<T>]) {
+fn write_section<T>(page: &mut String, title: &str, about: &str, counters: &[SelfCounter<T>]) {
     let _ = writeln!(page, "\n## {title}\n");
     if !about.is_empty() {
         let _ = writeln!(page, "{about}\n");

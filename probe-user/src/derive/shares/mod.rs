@@ -22,8 +22,8 @@ use crate::{
 /// The suffix of the names of shares.
 pub(super) const APPORTIONED: &str = "_apportioned";
 
-/// The metrics of shares in the traffic of memories, and what they are shares of. Metrics of what
-/// one socket's CPUs send are left out: they are parts of these.
+/// The names of the metrics of shares in memory traffic, each with its traffic. Metrics of the
+/// traffic that one socket's CPUs send are left out: it is a part of the memory traffic.
 pub(crate) fn memory_shares(plan: &Plan) -> impl Iterator<Item = (String, MemoryTraffic)> {
     let planned = plan.metrics.list.iter().filter(|it| it.sources.is_ok());
     let planned = planned.map(|it| &it.metric);
@@ -32,18 +32,20 @@ pub(crate) fn memory_shares(plan: &Plan) -> impl Iterator<Item = (String, Memory
     of_memories.filter_map(|metric| Some((share_name(&metric.name), metric.apportion.needs()?)))
 }
 
-/// What resctrl counts and these shares lack: reads or writes.
+/// The traffic that resctrl counts and these shares lack: reads or writes; None if they have both.
 pub(crate) fn lacking(shared: &[(String, MemoryTraffic)]) -> Option<&'static str> {
-    let both = [
+    let counted = [
         (MemoryTraffic::Reads, "reads"),
         (MemoryTraffic::Writes, "writes"),
     ];
     let is_lacking = |traffic| !shared.iter().any(|(_, shared)| *shared == traffic);
-    let mut lacking = both.into_iter().filter(|(traffic, _)| is_lacking(*traffic));
+    let mut lacking = counted
+        .into_iter()
+        .filter(|(traffic, _)| is_lacking(*traffic));
     lacking.next().map(|(_, name)| name)
 }
 
-/// The name of the shares in a metric.
+/// The name of the metric of shares in `metric`.
 fn share_name(metric: &str) -> String {
     format!("{metric}{APPORTIONED}")
 }
@@ -133,7 +135,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         ShareError::Counting(error) => Spread::Error(error * value.abs()),
     };
     let (errors, measured) = (shares.errors(), shares.measured());
-    let part = |owner, count: u64, running_ratio: f64, error: Option<ShareError>| {
+    let share_row = |owner, count: u64, running_ratio: f64, error: Option<ShareError>| {
         let share_value = value.value * errors.fraction(count);
         let share = Estimate {
             value: share_value,
@@ -146,30 +148,35 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
     };
     let mut entities: Vec<_> = shared.entities.iter().collect();
     entities.sort_by_key(|(_, share)| std::cmp::Reverse(share.count));
-    let mut all = Vec::new();
+    let mut share_rows = Vec::new();
     for (entity, share) in entities {
         let owner = Subject::Entity(entity.clone());
-        let known = share.samples > 0 && measured > 0;
+        let is_known = share.samples > 0 && measured > 0;
         match (share.count, share.why_incomplete) {
             _ if shares.saturated => {
-                all.push(row(owner, None, Err(Reason::NoShare(NoShare::Saturated))));
+                share_rows.push(row(owner, None, Err(Reason::NoShare(NoShare::Saturated))));
             }
-            (0, None) if !known => {}
-            (0, Some(reason)) => all.push(row(owner, None, Err(Reason::NoShare(reason)))),
+            (0, None) if !is_known => {}
+            (0, Some(reason)) => share_rows.push(row(owner, None, Err(Reason::NoShare(reason)))),
             (count, _) => {
                 let running_ratio = share.time.running_ratio();
-                all.push(part(owner, count, running_ratio, errors.of(share)));
+                share_rows.push(share_row(owner, count, running_ratio, errors.of(share)));
             }
         }
     }
     if !planned.metric.io.is_empty() {
-        all.push(part(Subject::Io, shares.io, 1.0, None));
+        share_rows.push(share_row(Subject::Io, shares.io, 1.0, None));
     }
-    all.push(part(Subject::Unattributed, shares.unattributed, 1.0, None));
-    all
+    share_rows.push(share_row(
+        Subject::Unattributed,
+        shares.unattributed,
+        1.0,
+        None,
+    ));
+    share_rows
 }
 
-/// The device that a share is of; None for the whole socket.
+/// The device whose traffic is shared; None for the whole socket.
 fn device(plan: &Plan, planned: &PlannedMetric, shared: &EntityShares) -> Option<String> {
     let source = planned.sources.as_ref().ok()?.get(shared.by_owner.source)?;
     let names = metrics::devices(plan, source, shared.by_owner.socket);

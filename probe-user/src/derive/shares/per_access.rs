@@ -1,5 +1,5 @@
-//! Bytes of memory traffic per access counted on the CPUs, measured on each socket that has both
-//! counts. No other source gives the bytes of a core's access.
+//! Bytes of memory traffic per access that the CPUs counted, for each socket with both counts. No
+//! other source gives the bytes of a core's access.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +87,7 @@ fn value(
     let planned = &plan.metrics.list[by_owner.metric];
     let shares = by_owner.shares.as_ref().ok()?;
     let rate = metrics::at_socket(plan, planned, by_owner.source, window, by_owner.socket)?.ok()?;
-    // Traffic of devices is no access of a CPU.
+    // Devices cause traffic without an access of a CPU.
     let by_cpus = 1.0 - shares.errors().fraction(shares.io);
     let per_second = rate.value * bytes_per_unit(&planned.metric.unit) * by_cpus;
     let accesses = accesses(planned.metric.apportion, weights, by_owner.socket, window)?;
@@ -97,7 +97,7 @@ fn value(
     })
 }
 
-/// Counted accesses and their time.
+/// Counted accesses, and the time in which they were counted.
 #[derive(Default)]
 struct AccessCount {
     count: f64,
@@ -120,12 +120,12 @@ fn accesses(
     socket: u32,
     window: &Window,
 ) -> Option<AccessCount> {
-    let complete = |socket: u32| -> Option<&SocketWeights> {
+    let if_complete = |socket: u32| -> Option<&SocketWeights> {
         let of_socket = weights.sockets.get(&socket)?;
         let all_seen = of_socket.unseen.values().all(|time| *time == 0);
         (all_seen && !of_socket.rotated_out && !of_socket.saturated).then_some(of_socket)
     };
-    let own = complete(socket)?;
+    let own = if_complete(socket)?;
     let mut sum = AccessCount::default();
     let mut others = sockets(weights, window);
     others.remove(&socket);
@@ -143,7 +143,7 @@ fn accesses(
             match (others.pop_first(), others.is_empty()) {
                 (None, _) if own.apart => sum.add(&own.remote),
                 (None, _) => {}
-                (Some(other), true) if own.apart => sum.add(&complete(other)?.remote),
+                (Some(other), true) if own.apart => sum.add(&if_complete(other)?.remote),
                 (Some(_), _) => return None,
             }
         }
@@ -152,7 +152,7 @@ fn accesses(
     Some(sum)
 }
 
-/// Sockets with any count.
+/// The sockets with a count of an uncore event or of a weight.
 fn sockets(weights: &Weights, window: &Window) -> BTreeSet<u32> {
     let uncore = window.uncore.iter().map(|reading| reading.socket);
     uncore.chain(weights.sockets.keys().copied()).collect()
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::{catalogue::Chip, derive::ReportSection, join::View, window::GroupCounts};
 
-    /// Socket, value in thousandths and the label `method`.
+    /// The values of the metric: socket, bytes per access in thousandths, and the label `method`.
     fn bytes_per_access(plan: &Plan, window: &Window) -> Vec<(u32, i64, String)> {
         let joined = View::default().join(plan, window, None);
         let report = Report::new(plan, window, &joined, &View::default());
@@ -237,10 +237,10 @@ mod tests {
         let none = [(0, 7, [0, 0]), (1, 7, [0, 0])];
         assert_eq!(bytes_per_access(&plan, &window(&plan, &uncore, &none)), []);
         let weights = [(0, 7, [1000, 0]), (0, 8, [10, 0]), (1, 7, [1000, 0])];
-        let mut some = window(&plan, &uncore, &weights);
-        assert_eq!(bytes_per_access(&plan, &some).len(), 2);
+        let mut counted = window(&plan, &uncore, &weights);
+        assert_eq!(bytes_per_access(&plan, &counted).len(), 2);
         // An owner on socket 0 ran only while the counters were rotated out.
-        for ((socket, owner), usage) in &mut some.on_socket {
+        for ((socket, owner), usage) in &mut counted.on_socket {
             if (*socket, owner.cgroup.0) == (0, 8) {
                 for row in usage.iter_mut().flatten() {
                     *row = GroupCounts::of(&UsageRow {
@@ -251,6 +251,6 @@ mod tests {
             }
         }
         // That owner may have read the memory of socket 1 too.
-        assert_eq!(bytes_per_access(&plan, &some), []);
+        assert_eq!(bytes_per_access(&plan, &counted), []);
     }
 }

@@ -1,4 +1,4 @@
-//! From `-M` to shares on the fixture machines: planned, counted by hand, and shared.
+//! Shares of the metrics of `-M` on the fixture machines, from counts chosen by hand.
 
 mod devices;
 mod sockets;
@@ -66,7 +66,7 @@ pub(super) fn window(
     window
 }
 
-/// Metric, socket, owner, and the value in thousandths.
+/// The shares of a window: metric, socket, owner, and the value in thousandths.
 fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
     let joined = View::default().join(plan, window, None);
     let rows = joined.shares.iter().flat_map(|shared| {
@@ -101,8 +101,8 @@ fn reads_of_grace_memory_are_shared_by_both_sockets() {
         "cmem_read_bandwidth",
     );
     assert_eq!(plan.weights.len(), 1);
-    // 32 bytes a beat: socket 0 reads 32 GB/s, 8 of them sent by socket 1; the memory of socket 1
-    // is read by its own CPUs.
+    // 32 bytes a beat: the memory of socket 0 is read at 32 GB/s, 8 of them by CPUs of socket 1.
+    // Only its own CPUs read the memory of socket 1.
     let uncore = |event: &str, socket| match (event.contains("remote"), socket) {
         (false, 0) => 1_000_000_000,
         (false, _) => 500_000_000,
@@ -160,7 +160,7 @@ fn reads_of_devices_are_not_shared_by_containers() {
         [
             row(metric, 0, "cgroup 7", 24_000),
             row(metric, 0, "cgroup 8", 8_000),
-            // Reads of devices, and reads of memory caused by their partial writes.
+            // Reads of devices, and the reads of memory that their partial writes cause.
             row(metric, 0, "Io", 32_000),
             row(metric, 0, "Unattributed", 0),
         ]
@@ -177,7 +177,7 @@ fn reads_by_two_sockets_have_no_owners_without_a_count_of_each() {
     };
     let (plan, mut window) = spr_window(false);
     assert_eq!(reasons(&window, &plan), [Some(NoShare::OtherSockets); 2]);
-    // The memory controllers of socket 1 cannot be read, but its CPUs still read memory.
+    // The memory controllers of socket 1 have no counts, but its CPUs still read memory.
     window.uncore.retain(|reading| reading.socket == 0);
     assert_eq!(reasons(&window, &plan), [Some(NoShare::OtherSockets)]);
 }
@@ -221,6 +221,7 @@ fn an_unseen_owner_has_a_reason_in_place_of_a_share() {
     ];
     let mut window = window(&plan, &|_, _| 1_000, &counted);
     let mut unseen = window.on_socket.values().next().unwrap().clone();
+    // Its time is a tenth of the time of both owners.
     for row in unseen.iter_mut().flatten() {
         *row = GroupCounts::of(&UsageRow {
             enabled: row.enabled / 9,
@@ -265,8 +266,7 @@ fn traffic_without_owners_has_no_shares() {
     );
 }
 
-/// A third socket reads too, and each socket counts only the reads that it sent to all others
-/// together.
+/// Each of three sockets counts only the sum of the reads that it sent to all others.
 #[test]
 fn reads_of_more_than_two_sockets_have_no_owners() {
     let plan = plan(
@@ -340,8 +340,8 @@ fn rows_with_shares_have_counts_of_resctrl() {
     assert_eq!((rate(7), rate(8)), (Some(2_510.0 / 1e9), None));
 }
 
-/// Two cgroups of a container, of which one is in a monitoring group: the container moved more than
-/// that.
+/// If only one of two cgroups of a container is in a monitoring group, the container moved more
+/// bytes than the group.
 #[test]
 fn a_row_that_is_monitored_in_part_has_no_count() {
     let (plan, mut window) = two_cgroups();

@@ -1,5 +1,5 @@
-//! Known intervals, and properties of all: an interval contains its value, and contains the true
-//! value as often as stated.
+//! Known intervals, and properties of all intervals: each contains its value, and the true value as
+//! often as stated.
 
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ fn the_interval_of_a_count_is_byars() {
     assert!((unsampled(2.0).high - 2.0 * 3.668_012).abs() < 1e-5);
 }
 
-/// By hand: 10 [8, 13] times 2 [1, 4].
+/// Computed by hand: 10 [8, 13] times 2 [1, 4].
 #[test]
 fn the_distances_of_a_product_add_in_quadrature() {
     let interval = |value, low, high| ConfidenceInterval { value, low, high };
@@ -129,7 +129,7 @@ fn a_quantile_lies_in_its_bucket() {
     );
 }
 
-/// With fewer samples a 95% interval reaches beyond the largest of them, or the smallest.
+/// With fewer samples a 95% interval reaches beyond the largest or the smallest sample.
 #[test]
 fn a_quantile_of_too_few_samples_has_no_value() {
     for (q, least) in [(0.5, 6), (0.9, 36), (0.99, 368)] {
@@ -141,8 +141,8 @@ fn a_quantile_of_too_few_samples_has_no_value() {
     }
 }
 
-/// For a lognormal distribution, as of latencies, a percentile is off by less than 5% in the
-/// median, and by less than 50%, the width of a bucket, in all cases.
+/// Latencies are nearly lognormal. The median error of their percentiles is below 5%, and the
+/// largest is below the width of a bucket, which is 50%.
 #[test]
 fn a_percentile_is_near_the_true_value() {
     let mut errors = Vec::new();
@@ -207,7 +207,7 @@ fn assert_contains_value(estimate: ConfidenceInterval) {
     );
 }
 
-/// A weighted sample: the operations that it represents.
+/// The weights of samples: the numbers of operations that they represent.
 fn weights() -> impl Strategy<Value = Vec<f64>> {
     prop::collection::vec(1.0..1e9, 1..50)
 }

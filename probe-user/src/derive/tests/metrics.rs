@@ -42,8 +42,8 @@ fn core(group: usize, at: usize) -> CountSource {
     CountSource::Core { group, at }
 }
 
-/// The errors of the events of a group cancel: their ratio holds for the time in which both ran. A
-/// ratio with the enabled time, which is exact, has the error of the unobserved part.
+/// The errors of two events of a group cancel in their ratio, since both ran at the same time. The
+/// enabled time is exact, so a ratio to it has the error of the unobserved part.
 #[test]
 fn a_ratio_within_a_group_has_no_error_unlike_one_with_the_enabled_time() {
     let plan = with_metric(
@@ -67,7 +67,7 @@ fn a_ratio_within_a_group_has_no_error_unlike_one_with_the_enabled_time() {
     );
 }
 
-/// A threshold compares the values of one owner.
+/// A threshold compares values of the same owner.
 #[test]
 fn a_value_over_its_threshold_is_marked() {
     let ipc = [("instructions", core(1, 0)), ("cycles", core(1, 1))];
@@ -79,15 +79,15 @@ fn a_value_over_its_threshold_is_marked() {
     let rows = [(key(7, 0, 1), row(120 * MS)), (key(8, 0, 1), row(80 * MS))];
     let report = report(&plan, rows);
     let is_over = |id| {
-        let both = ["ipc", "frequency"].map(|name| gauge(&report, &cgroup(id), name));
-        both.map(|it| it.over_threshold)
+        let gauges = ["ipc", "frequency"].map(|name| gauge(&report, &cgroup(id), name));
+        gauges.map(|it| it.over_threshold)
     };
     assert_eq!([7, 8].map(is_over), [[true, false], [false, false]]);
 }
 
-/// For short slices the clock of the switch counts more than the time of the counters: 57.7 and
-/// 25.2 ms were measured for 4,000 moves to another CPU. The frequency uses the time of the
-/// counters, whether or not the group is multiplexed, and also while the CPU idles.
+/// For short slices the clock of the switch counts more than the time of the counters: 57.7 ms
+/// instead of 25.2 ms for 4,000 moves to another CPU. The frequency uses the time of the counters,
+/// also if the group is multiplexed or the CPU is idle.
 #[test]
 fn a_frequency_is_over_the_time_of_its_own_group() {
     let plan = with_metric(plan(2, 0), "frequency", &[("cycles", core(1, 1))]);
@@ -136,9 +136,9 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
         let report = report(&plan, [row(0, misses[0]), row(1, misses[1])]);
         gauge(&report, &cgroup(7), "branch_miss_ratio")
     };
-    // By hand: of 100 branches, 40 and 10 misses. Half of them are unobserved, so the weight of
-    // each CPU is uncertain by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2, times two,
-    // relative to 200.
+    // By hand: each CPU has an estimate of 100 branches, with 40 and 10 misses. Half of the
+    // branches are unobserved, so the weight of each CPU is uncertain by half: the root of the sum
+    // of (20 - 12.5)^2 and (5 - 12.5)^2, times two, relative to 200 branches.
     let ratio = ratio_of([20, 5]);
     assert!((ratio.value - 0.25).abs() < 1e-12);
     let error = (2.0 * 7.5_f64.powi(2)).sqrt() / 200.0;
@@ -146,7 +146,7 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
         (ratio.error().unwrap() / error - 1.0).abs() < 1e-3,
         "{ratio:?} {error}"
     );
-    // At its bound a share can change on one side only.
+    // A ratio of 1 is at its bound, so only a smaller ratio is defined.
     let ratio = ratio_of([50, 50]);
     assert_eq!(ratio.value, 1.0);
     assert_eq!(ratio.error(), Some(0.0));

@@ -1,5 +1,5 @@
-//! Events requested more than once: each series has a unique name, so that no output has two of one
-//! name.
+//! Names of events that are requested more than once. Each series has a unique name, so that no
+//! output has two series of the same name.
 
 use super::*;
 

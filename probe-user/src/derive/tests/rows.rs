@@ -10,7 +10,8 @@ use crate::{
     window::{MemLevel, Owner, SampleKind, Sum as _, sampled_window},
 };
 
-/// The plan with an uncore event of half a MiB, an event that only metrics need, and the clock.
+/// A plan with an uncore event in units of half a MiB, a hidden event that only metrics need, and
+/// the clock.
 fn with_uncore() -> Plan {
     let mut plan = plan(1, 0);
     let uncore = |at| CountSource::Uncore { at };
@@ -82,7 +83,7 @@ fn instances_are_summed_by_socket_and_for_the_machine() {
             total,
         )
     };
-    // 8 in half of the time are 16, plus or minus up to 8.
+    // A count of 8 in half of the time is estimated as 16, with an error of 8.
     assert_eq!(
         count(Subject::Socket(0)),
         (48, 28.0, 0.5, Some(4.0), Some(56.0))
@@ -95,7 +96,8 @@ fn instances_are_summed_by_socket_and_for_the_machine() {
         count(Subject::Machine),
         (54, 31.0, 0.5, Some(4.0), Some(62.0))
     );
-    // In both windows 300 of 400 ns; the errors of the windows are independent.
+    // In both windows together the counters ran for 300 of 400 ns. The errors of the windows are
+    // independent.
     let total = |subject: Subject| {
         let series = report.find_series(&subject, "bytes").next().unwrap();
         let estimate = report.total(series).unwrap().estimate;
@@ -168,7 +170,7 @@ fn without_a_count_a_socket_and_the_machine_have_a_reason() {
     assert_eq!(value, missing());
 }
 
-/// The scale of an event applies to its values, errors and totals.
+/// The scale applies to the value, the error and the total.
 #[test]
 fn a_scale_applies_to_all_values_of_an_event() {
     let mut plan = plan(1, 0);
@@ -203,8 +205,8 @@ fn rows_are_ordered_by_the_first_event() {
     assert_eq!(entities(&report), expected.chain(idle).collect::<Vec<_>>());
 }
 
-/// Entities that were sampled and never counted have rows too, ordered by their accesses within
-/// their kind, if their total is nonzero.
+/// Entities that were sampled and never counted have rows if their total is nonzero. Within their
+/// kind these are ordered by accesses.
 #[test]
 fn an_owner_with_samples_only_has_a_row() {
     let plan = plan(1, 0);
@@ -258,7 +260,7 @@ fn an_owner_with_samples_only_has_a_row() {
     assert_eq!(machine.counter().unwrap().raw, 6);
     // No pages were requested.
     assert_eq!(report.tables, []);
-    // Each event of a row without counts states it.
+    // Each event of a row without counts has a reason.
     let nine = cgroup(9);
     let of_9 = report.find_series(&nine, "e00").next().unwrap();
     assert_eq!(of_9.value, Err(Reason::NoValue(NoValue::DidNotRun)));

@@ -33,7 +33,7 @@ fn total_of(report: &Report, subject: &Subject, event: &str) -> Option<CounterVa
     report.total(series).copied()
 }
 
-/// Totals are the sums of all windows, whatever the scaling, and end with the row.
+/// A total is the sum of all windows, whatever their scaling, and ends with its row.
 #[test]
 fn totals_continue_from_window_to_window() {
     let plan = plan(1, 0);
@@ -56,7 +56,7 @@ fn totals_continue_from_window_to_window() {
                 (8, [5, 5], second, second),
             ],
         ),
-        // 50 more, all of them counted.
+        // 50 more, counted for the whole time.
         at(
             3,
             &[
@@ -87,8 +87,8 @@ fn totals_continue_from_window_to_window() {
     );
 }
 
-/// A total has the raw count and its times since the first window: a reader that rescales by these
-/// times gets the estimate.
+/// A total has the raw count and the enabled and running time since the first window. A reader that
+/// scales the raw count by these times gets the estimate.
 #[test]
 fn a_total_has_its_counts_its_times_and_its_start() {
     let plan = plan(1, 0);

@@ -112,7 +112,7 @@ fn nobody_is_named_while_a_quota_throttles() {
     assert_eq!(texts(&report)[2..], [expected]);
 }
 
-/// Of 1000 waits: 900 of 10 us, 85 of 1 ms, 15 of 100 ms.
+/// 1,000 waits: 900 of 10 us, 85 of 1 ms, 15 of 100 ms.
 fn thousand() -> WaitTimes {
     let mut lengths = WaitTimes::default();
     for (nanos, count) in [(10_000, 900), (1_000_000, 85), (100_000_000, 15)] {

@@ -1,4 +1,4 @@
-//! Cgroups within each other, and peaks over windows.
+//! Memory of nested cgroups, and peaks over windows.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ fn a_command_holds_the_memory_of_its_processes() {
     }
 }
 
-/// Memory of a holder: at the ends of windows, and the kernel's maximum by then.
+/// Memory use of a holder at the ends of windows, each with the kernel's maximum until then.
 fn history() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let steps = prop::collection::vec((0..1000_u64, 0..1500_u64), 2..12);
     (0..2000_u64, steps).prop_map(|(first, steps)| {
@@ -172,7 +172,8 @@ proptest! {
     }
 }
 
-/// The peak of a container that was created in the window is known, also between its ends.
+/// The peak of a container that was created in the window is known, even if it was between its
+/// ends.
 #[test]
 fn a_new_owner_has_its_peak_since_creation() {
     let now = MemoryUse {

@@ -1,4 +1,4 @@
-//! Cgroups within each other, quotas above them, and totals over windows.
+//! Counts of nested cgroups, quotas above them, and totals over windows.
 
 use std::{sync::Arc, time::Duration};
 
@@ -81,7 +81,7 @@ fn the_outer_cgroup_includes_the_inner_one_and_quotas_above_apply() {
     assert_eq!(rows.entities[&entity('b')].quota, Some(0.5));
 }
 
-/// A pod whose own cgroup is not known has the sum of its containers, and no pressure.
+/// A pod whose own cgroup is unknown has the sums of its containers, except of their pressure.
 #[test]
 fn pressure_of_two_cgroups_has_no_sum() {
     let (a, b) = (container('a'), container('b'));
@@ -100,7 +100,7 @@ fn pressure_of_two_cgroups_has_no_sum() {
     assert_eq!((pod.quota, pod.throttled_above), (Some(2.0), Some(0)));
 }
 
-/// Rows of cgroups within each other do not have the same events twice.
+/// Rows of nested cgroups do not show the same events twice.
 #[test]
 fn counts_that_include_other_rows_are_not_shown() {
     let with_kills = |kills| counts(1, 50, None).with(OomKills, Some(kills));

@@ -8,13 +8,13 @@ use crate::{
     window::{Owner, RunningTime, float},
 };
 
-/// The shares of a socket's traffic by what the calibration says of the counts. `None` where the
-/// calibration does not apply: its events were not counted on the socket.
+/// The shares of a socket's traffic, by what the calibration says about the counts. `None` if the
+/// calibration does not apply, because its events were not counted on the socket.
 ///
-/// A row has one share, which is its first owner's: the mixtures of several owners together are
-/// those of the sum of their counts. `ran` are the owners that ran on the socket.
+/// A row has one share, which its first owner gets: the mixtures of several owners together are
+/// the mixtures of the sum of their counts. `ran`: the owners that ran on the socket.
 pub(super) fn shares<R: Ord>(
-    of: &CalibratedTraffic,
+    calibrated: &CalibratedTraffic,
     made_on: MadeOn,
     weights: &[Weights],
     socket: u32,
@@ -22,8 +22,8 @@ pub(super) fn shares<R: Ord>(
     ran: impl Iterator<Item = Owner>,
     row_of: impl Fn(Owner) -> R,
 ) -> Option<Result<Shares, NoShare>> {
-    let events: Vec<&SocketWeights> = (of.events.iter())
-        .map(|event| of_event(weights, event)?.sockets.get(&socket))
+    let events: Vec<&SocketWeights> = (calibrated.events.iter())
+        .map(|event| weights_of_event(weights, event)?.sockets.get(&socket))
         .collect::<Option<_>>()?;
     if events.iter().any(|event| event.rotated_out) {
         return Some(Err(NoShare::RotatedOut));
@@ -52,10 +52,10 @@ pub(super) fn shares<R: Ord>(
         }
     }
     let counted: Vec<(Owner, Counted)> = rows.into_values().collect();
-    Some(divided(of, made_on, &counted, traffic))
+    Some(shares_of_rows(calibrated, made_on, &counted, traffic))
 }
 
-fn of_event<'a>(weights: &'a [Weights], event: &str) -> Option<&'a Weights> {
+fn weights_of_event<'a>(weights: &'a [Weights], event: &str) -> Option<&'a Weights> {
     weights.iter().find(|weights| match &weights.method {
         Method::Counted { weight, .. } => **weight == *event,
         _ => false,
@@ -64,7 +64,7 @@ fn of_event<'a>(weights: &'a [Weights], event: &str) -> Option<&'a Weights> {
 
 /// The counts of an owner, or of all owners of a row.
 struct Counted {
-    /// `None` where some of them were rotated out.
+    /// `None` if some of the events were rotated out.
     counts: Option<OwnerCounts>,
     samples: u64,
     time: RunningTime,
@@ -73,7 +73,7 @@ struct Counted {
 
 impl Counted {
     fn of(events: &[&SocketWeights], owner: Owner, ran: bool) -> Self {
-        let mut all = Self {
+        let mut sum = Self {
             counts: Some(OwnerCounts::default()),
             samples: 0,
             time: RunningTime::default(),
@@ -85,9 +85,9 @@ impl Counted {
         let has_counts = events.iter().any(is_in);
         for event in events {
             let counted = event.local.get(&owner).copied();
-            // An owner that no event has counted has counts of 0.
+            // An owner without a count of any event has counts of 0.
             let Some(mut weight) = counted.or((!has_counts).then(Weight::default)) else {
-                all.counts = None;
+                sum.counts = None;
                 continue;
             };
             if event.apart
@@ -95,14 +95,14 @@ impl Counted {
             {
                 weight.add(remote);
             }
-            all.samples = all.samples.saturating_add(weight.samples);
-            all.time.add(weight.time);
-            if let Some(counts) = &mut all.counts {
+            sum.samples = sum.samples.saturating_add(weight.samples);
+            sum.time.add(weight.time);
+            if let Some(counts) = &mut sum.counts {
                 counts.counts.push(float(weight.weight));
                 counts.variances.push(weight.variance);
             }
         }
-        all
+        sum
     }
 
     fn add(&mut self, other: Self) {
@@ -120,17 +120,17 @@ impl Counted {
     }
 }
 
-fn divided(
-    of: &CalibratedTraffic,
+fn shares_of_rows(
+    calibrated: &CalibratedTraffic,
     made_on: MadeOn,
     counted: &[(Owner, Counted)],
     traffic: &Traffic,
 ) -> Result<Shares, NoShare> {
-    let mut shares = Shares::none(Method::Calibrated(made_on));
+    let mut shares = Shares::empty(Method::Calibrated(made_on));
     shares.io = traffic.io.min(traffic.measured);
     let moved = traffic.measured - shares.io;
     let counts: Vec<_> = counted.iter().map(|(_, it)| it.counts.clone()).collect();
-    let parts = of
+    let parts = calibrated
         .estimate(&counts, float(moved), float(traffic.skew))
         .map_err(|why| match why {
             NoEstimate::MoreThanMoved => NoShare::MoreThanMoved,

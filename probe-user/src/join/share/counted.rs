@@ -1,4 +1,4 @@
-//! Weights from the counters of the CPUs.
+//! Weights counted by the CPUs' counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,14 +34,14 @@ impl Weights {
             };
             let of_socket = sockets.entry(*socket).or_default();
             of_socket.apart = planned.remote.is_some();
-            let on = all.enabled;
-            let time = if is_idle(*owner, window) { 0 } else { on };
+            let enabled = all.enabled;
+            let time = if is_idle(*owner, window) { 0 } else { enabled };
             of_socket.time = of_socket.time.saturating_add(time);
             let Some(all) = estimate(all, at) else {
                 of_socket.unseen.insert(*owner, time);
                 continue;
             };
-            if on > 0 {
+            if enabled > 0 {
                 seen.insert(*socket);
             }
             let remote = planned
@@ -57,7 +57,7 @@ impl Weights {
                 // all sockets in the same proportion.
                 (None, _) => (all, all),
                 (Some(_), true) => (all, remote.unwrap_or_default()),
-                (Some(_), false) => apart(all, remote.unwrap_or_default()),
+                (Some(_), false) => split(all, remote.unwrap_or_default()),
             };
             of_socket.local.insert(*owner, local);
             of_socket.remote.insert(*owner, remote);
@@ -67,8 +67,8 @@ impl Weights {
                 .unseen
                 .values()
                 .fold(0, |sum: u64, it| sum.saturating_add(*it));
-            let nobody = !of_socket.unseen.is_empty() && !seen.contains(socket);
-            of_socket.rotated_out = nobody || unseen > of_socket.time / 2;
+            let is_all_unseen = !of_socket.unseen.is_empty() && !seen.contains(socket);
+            of_socket.rotated_out = is_all_unseen || unseen > of_socket.time / 2;
         }
         Self {
             method: Method::Counted {
@@ -82,9 +82,8 @@ impl Weights {
     }
 }
 
-/// Accesses to the own socket's memory and to other sockets', from all accesses and the remote
-/// ones.
-fn apart(all: Weight, remote: Weight) -> (Weight, Weight) {
+/// Splits all accesses into accesses to the memory of the own socket and of other sockets.
+fn split(all: Weight, remote: Weight) -> (Weight, Weight) {
     let local = Weight {
         weight: all.weight.saturating_sub(remote.weight),
         samples: all.samples.saturating_sub(remote.samples),
@@ -138,7 +137,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Times in ms.
+    /// A row of two counters. Times are in ms.
     fn row(counts: [u64; 2], enabled: u64, running: u64) -> GroupCounts {
         let mut row = UsageRow {
             enabled: enabled * MS,
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_made_up_for() {
+    fn multiplexed_counts_are_scaled() {
         let rows = [(0, 2, row([100, 0], 40, 10)), (0, 3, row([50, 0], 10, 10))];
         let weights = weights(&rows, false);
         let local = &weights.sockets[&0].local;
@@ -206,10 +205,9 @@ mod tests {
         assert_eq!(samples, [100, 50]);
     }
 
-    /// A container that ran only while the weight was rotated out is reported as unknown, not as
-    /// without traffic.
+    /// The traffic of a container that ran only while the weight was rotated out is unknown, not 0.
     #[test]
-    fn an_owner_without_a_turn_is_reported() {
+    fn an_owner_that_ran_while_rotated_out_is_unseen() {
         let idle = CgroupId::IDLE.0;
         let rows = [
             (0, 2, row([100, 0], 60, 10)),
@@ -217,13 +215,13 @@ mod tests {
             (0, idle, row([1, 0], 500, 10)),
             // It did not run at all.
             (0, 5, row([0, 0], 0, 0)),
-            // More than half of the time is of an unseen owner.
+            // An unseen owner has more than half of the time.
             (1, 2, row([9, 0], 10, 5)),
             (1, 3, row([0, 0], 11, 0)),
-            // Only an unseen idle task; the other owner did not run.
+            // Only an unseen idle task ran.
             (2, idle, row([0, 0], 10, 0)),
             (2, 3, row([0, 0], 0, 0)),
-            // Half of the time is of an unseen owner.
+            // An unseen owner has half of the time.
             (3, 2, row([9, 0], 10, 5)),
             (3, 3, row([0, 0], 10, 0)),
         ];
@@ -235,8 +233,8 @@ mod tests {
             .map(|(it, ns)| (it.cgroup.0, *ns))
             .collect();
         assert_eq!((unseen, first.time), (vec![(4, 10 * MS)], 70 * MS));
-        let out = |socket| weights.sockets[&socket].rotated_out;
-        assert_eq!([0, 1, 2, 3].map(out), [false, true, true, false]);
+        let is_rotated_out = |socket| weights.sockets[&socket].rotated_out;
+        assert_eq!([0, 1, 2, 3].map(is_rotated_out), [false, true, true, false]);
     }
 
     /// The hook that cannot tell the root cgroup from idle charges idle time to it.

@@ -13,7 +13,7 @@ use crate::{
     window::{Owner, Window},
 };
 
-/// The shares of `measured` counts of these devices together.
+/// The shares of `measured` counts, which these devices caused together.
 pub(super) fn shares(
     apportion: Apportion,
     devices: &[&Device],
@@ -42,14 +42,14 @@ pub(super) fn shares(
     }
 }
 
-/// Bytes that each cgroup moved on block devices, in the direction of the metric.
+/// Bytes that each cgroup read or wrote on block devices, in the direction of the metric.
 fn bytes(
     apportion: Apportion,
     devices: &[&Device],
     deltas: &DeviceDeltas,
 ) -> Result<BTreeMap<Owner, Weight>, NoShare> {
     // A write to a disk is a read of memory by the disk.
-    let of_moved = |moved: &IoBytes| match apportion {
+    let bytes_of = |moved: &IoBytes| match apportion {
         Apportion::DeviceRead => Ok(moved.written),
         Apportion::DeviceWrite => Ok(moved.read),
         Apportion::DeviceBoth => Ok(moved.written.saturating_add(moved.read)),
@@ -60,7 +60,7 @@ fn bytes(
     let blocks = devices.iter().flat_map(|device| &device.blocks);
     for of_block in blocks.filter_map(|block| deltas.moved.get(block)) {
         for (cgroup, moved) in of_block {
-            let count = of_moved(moved)?;
+            let count = bytes_of(moved)?;
             let weight = weights.entry(Owner::from(*cgroup)).or_default();
             weight.weight = weight.weight.saturating_add(count);
             weight.samples = weight.weight;
@@ -68,7 +68,7 @@ fn bytes(
     }
     // Some metrics cannot be divided by bytes: they have no shares, even if no device moved
     // anything.
-    of_moved(&IoBytes::default())?;
+    bytes_of(&IoBytes::default())?;
     Ok(weights)
 }
 

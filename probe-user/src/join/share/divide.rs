@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// `part / whole` of a count, rounded; 0 where the whole is 0.
+/// `part / whole` of a count, rounded; 0 if `whole` is 0.
 pub(super) fn fraction(count: u64, part: u64, whole: u64) -> u64 {
     let product = u128::from(count) * u128::from(part.min(whole));
     let whole = u128::from(whole);
-    // At most the count itself.
+    // The result is at most `count`, so it always fits.
     u64::try_from((product + whole / 2).checked_div(whole).unwrap_or(0)).unwrap_or(count)
 }
 
@@ -19,9 +19,9 @@ pub(super) fn limited(most: u64, counts: &BTreeMap<u32, u64>) -> BTreeMap<u32, u
     divide(most, counts).unwrap_or_default()
 }
 
-/// Divides `total` exactly, in proportion to the weights, by Hamilton's method: each key gets the
-/// integer part of its quota, and the remaining counts go one each to the largest fractions. `None`
-/// if all weights are zero.
+/// Divides `total` exactly, in proportion to the weights, by Hamilton's method. Each key gets the
+/// integer part of its quota; the keys with the largest fractions get one more, until nothing
+/// remains. `None` if all weights are zero.
 pub(super) fn divide<K: Copy + Ord>(
     total: u64,
     weights: &BTreeMap<K, u64>,

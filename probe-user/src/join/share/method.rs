@@ -22,7 +22,7 @@ pub enum Method {
     Calibrated(MadeOn),
     /// By the SPE samples of accesses that the memory of the traffic served.
     Spe,
-    /// All of it to the only owner of the device.
+    /// The only owner of the device has all of its traffic.
     DeviceOwner,
     /// By the bytes that the kernel charged to cgroups on a block device.
     IoStat,
@@ -40,7 +40,7 @@ impl Method {
         }
     }
 
-    /// What its event counts in addition to the traffic.
+    /// What the weight's event counts in addition to the traffic, if no error can be stated.
     #[must_use]
     pub fn counts_also(&self) -> Option<&str> {
         match self {
@@ -103,7 +103,7 @@ pub(super) const COUNTER_ERROR: f64 = 0.0056;
 
 /// Standard error of sampled weights, by docs/how-it-works/accuracy.md: the largest root mean
 /// square over the shares of a load, while samples were taken. It includes the error by the number
-/// of samples, which could not be separated: that error is stated twice rather than not at all.
+/// of samples, which could not be separated. [`Method::counting_error`] adds that error again.
 pub(super) const SAMPLE_ERROR: f64 = 0.0116;
 
 /// The value of the label `method`.
@@ -156,7 +156,7 @@ pub enum NoShare {
          machine?"
     )]
     MoreThanMoved,
-    /// More traffic than the counts of all owners can stand for.
+    /// There was more traffic than the counts of all owners can stand for.
     #[error(
         "more was moved than the counts explain by any mixture of the calibrated patterns: \
          something that was not calibrated reads or writes memory"

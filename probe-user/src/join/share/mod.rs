@@ -38,15 +38,16 @@ use crate::{
 /// One owner's share of a socket's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OwnerShare {
-    /// In counts of the traffic.
+    /// The share, in counts of the traffic's event.
     pub count: u64,
-    /// Counts or samples of its weight.
+    /// Raw counts or samples of its weight.
     pub samples: u64,
     /// The variance of its weight ([`Weight::variance`]), in counts of the traffic.
     pub variance: f64,
     /// Enabled and running time of the weight's counters.
     pub time: RunningTime,
-    /// Possible error of `count` by unseen traffic, in counts of the traffic.
+    /// Possible error of `count` by unseen owners and by traffic between sockets, in counts of the
+    /// traffic.
     pub uncertainty: u64,
     /// The error of `count` by a calibration, in counts of the traffic.
     pub calibrated: PartError,
@@ -55,7 +56,7 @@ pub struct OwnerShare {
 }
 
 impl OwnerShare {
-    /// No share, for this reason.
+    /// A missing share, for this reason.
     pub(super) fn without(why: NoShare) -> Self {
         Self {
             why_incomplete: Some(why),
@@ -120,7 +121,7 @@ pub enum ShareError {
     /// The standard error by counting. It does not include how well the weight represents the
     /// traffic.
     Counting(f64),
-    /// All of it, by a calibration.
+    /// The whole error, by a calibration.
     Calibrated(PartError),
 }
 
@@ -135,7 +136,7 @@ pub struct Errors<'a> {
 }
 
 impl Shares {
-    fn none(method: Method) -> Self {
+    fn empty(method: Method) -> Self {
         Self {
             method,
             owners: BTreeMap::new(),
@@ -150,7 +151,7 @@ impl Shares {
     /// The shares of a device with a single owner, who gets all of its traffic.
     #[must_use]
     pub fn of_device(measured: u64, owner: Owner) -> Self {
-        let mut shares = Self::none(Method::DeviceOwner);
+        let mut shares = Self::empty(Method::DeviceOwner);
         let part = OwnerShare {
             count: measured,
             samples: measured,
@@ -171,7 +172,7 @@ impl Shares {
         if bytes.values().all(|weight| weight.weight == 0) {
             return Err(NoShare::NoBytes);
         }
-        let mut shares = Self::none(Method::IoStat);
+        let mut shares = Self::empty(Method::IoStat);
         shares.divide(measured, bytes);
         Ok(shares)
     }
@@ -192,7 +193,7 @@ impl Shares {
         })
     }
 
-    /// The sums that the errors of all shares need.
+    /// The errors of these shares, with the sums that all of them need.
     #[must_use]
     pub fn errors(&self) -> Errors<'_> {
         let owners = self.owners.values().map(|share| share.count).sum();
@@ -203,31 +204,31 @@ impl Shares {
         }
     }
 
-    /// Divides as [`Self::divide`] does, and adds the uncertainties: the traffic may be `apart`
+    /// Divides as [`Self::divide`] does, and adds the uncertainties: the traffic may be `uncertain`
     /// counts more or fewer, and unseen owners may have caused a part of it. Unseen owners are
     /// assumed to cause traffic in proportion to their CPU time: each may have that part of all
-    /// traffic, and the shares of the others may be too large by the sum of these parts.
-    fn divide_seen(
+    /// traffic, and the shares of other owners may be too large by the sum of these parts.
+    fn divide_with_uncertainty(
         &mut self,
         count: u64,
-        apart: u64,
+        uncertain: u64,
         weights: &BTreeMap<Owner, Weight>,
-        of: &SocketWeights,
+        socket: &SocketWeights,
     ) {
-        self.saturated |= of.saturated;
+        self.saturated |= socket.saturated;
         let parts = self.divide(count, weights);
-        let unseen = of
+        let unseen = socket
             .unseen
             .values()
             .fold(0, |sum: u64, it| sum.saturating_add(*it));
         for (owner, part) in parts {
             let share = self.owners.entry(owner).or_default();
-            let uncertainty = fraction(part, unseen, of.time);
+            let uncertainty = fraction(part, unseen, socket.time);
             share.uncertainty = share.uncertainty.saturating_add(uncertainty);
         }
         let plain = weights.iter().map(|(owner, it)| (*owner, it.weight));
-        let apart = divide(apart, &plain.collect()).unwrap_or_default();
-        for (owner, uncertainty) in apart
+        let uncertain = divide(uncertain, &plain.collect()).unwrap_or_default();
+        for (owner, uncertainty) in uncertain
             .into_iter()
             .filter(|(_, uncertainty)| *uncertainty > 0)
         {
@@ -237,8 +238,8 @@ impl Shares {
                 ..OwnerShare::default()
             });
         }
-        for (owner, time) in &of.unseen {
-            let uncertainty = fraction(count, *time, of.time);
+        for (owner, time) in &socket.unseen {
+            let uncertainty = fraction(count, *time, socket.time);
             self.owners.entry(*owner).or_default().add(&OwnerShare {
                 uncertainty,
                 why_incomplete: Some(NoShare::OwnerUnseen),
@@ -257,8 +258,8 @@ impl Shares {
         }
     }
 
-    /// Divides `count` by the weights and adds the parts to the owners; without weights it stays
-    /// unattributed. Returns the parts.
+    /// Divides `count` by the weights and adds the parts to the owners. Without weights, the count
+    /// becomes unattributed. Returns the parts.
     fn divide(&mut self, count: u64, weights: &BTreeMap<Owner, Weight>) -> BTreeMap<Owner, u64> {
         let plain = weights
             .iter()
@@ -290,20 +291,21 @@ impl Errors<'_> {
     ///
     /// The error by counting combines:
     /// - the error of the method and of the number of samples;
-    /// - the error of multiplexed weights: with the variance `v` of this weight and `V` of all, in
-    ///   counts of the traffic, and the share `p`, the variance `v (1 - 2 p) + V p^2`;
+    /// - the error of multiplexed weights, whose variance is `v (1 - 2 p) + V p^2`: `v` is the
+    ///   variance of this weight, `V` the sum of all variances, in counts of the traffic, and `p`
+    ///   the share;
     /// - [`OwnerShare::uncertainty`], which is one-sided and added as it is;
-    /// - the window's edges. Between none and all of the traffic during the pull, which reads one
-    ///   CPU after the other, may lie outside the window: a standard deviation of `1 / sqrt(3)` of
-    ///   it. All of it may belong to one owner, to this one with the probability `p`, which makes
-    ///   it `sqrt((1 - p) / p)` of the share.
+    /// - the window's edges. The pull reads one CPU after the other, so any part of the traffic
+    ///   meanwhile may lie outside the window: a standard deviation of `1 / sqrt(3)` of that
+    ///   traffic. A single owner may have caused it, with the probability `p` this one. Relative to
+    ///   the share, that is `sqrt((1 - p) / p)` times the standard deviation.
     #[must_use]
     pub fn of(&self, share: &OwnerShare) -> Option<ShareError> {
         if let Method::Calibrated(_) = self.shares.method {
-            // A row of several owners is unknown where one of them is.
-            let known = share.count > 0 && share.why_incomplete.is_none();
+            // A row of several owners is unknown if one of the owners is.
+            let is_known = share.count > 0 && share.why_incomplete.is_none();
             let relative = share.calibrated.scale(float(share.count).recip());
-            return known.then_some(ShareError::Calibrated(relative));
+            return is_known.then_some(ShareError::Calibrated(relative));
         }
         self.by_counting(share).map(ShareError::Counting)
     }
@@ -334,7 +336,7 @@ impl Errors<'_> {
         Some(hypot(error, skew * others))
     }
 
-    /// The fraction of all traffic that this many counts are.
+    /// These counts as a fraction of all measured traffic.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -349,7 +351,7 @@ impl Errors<'_> {
 }
 
 impl Traffic {
-    /// Largest difference of the destination's count from this count of the source.
+    /// The largest difference between this count of the source and the destination's count.
     fn may_differ(&self, count: u64) -> u64 {
         fraction(count, self.mismatch, 1000)
     }

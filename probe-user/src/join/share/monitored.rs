@@ -11,8 +11,8 @@ use crate::{
     window::Window,
 };
 
-/// Bytes by row and socket, from the groups whose tasks are all of one row. A row of which a cgroup
-/// ran outside of all groups is left out.
+/// Bytes by row and socket, from the groups whose tasks all belong to one row. A row is left out if
+/// one of its cgroups ran outside all groups.
 pub(crate) fn monitored(
     deltas: &[GroupBytes],
     window: &Window,
@@ -24,7 +24,7 @@ pub(crate) fn monitored(
         return rows;
     }
     let entity = |cgroup: &CgroupId| naming.entity((*cgroup).into());
-    let only = |cgroups: &BTreeSet<CgroupId>| {
+    let entity_if_one = |cgroups: &BTreeSet<CgroupId>| {
         let entities: BTreeSet<Option<Entity>> = cgroups.iter().map(entity).collect();
         let mut entities = entities.into_iter();
         let first = entities.next()??;
@@ -33,19 +33,23 @@ pub(crate) fn monitored(
     let mut in_groups: BTreeSet<CgroupId> = BTreeSet::new();
     for monitored in deltas {
         in_groups.extend(&monitored.group.cgroups);
-        let Some(entity) = only(&monitored.group.cgroups) else {
+        let Some(entity) = entity_if_one(&monitored.group.cgroups) else {
             continue;
         };
         // The counts of a control group include those of the monitoring groups in it.
-        let is_counted = |socket: &u32| {
+        let is_in_outer_group = |socket: &u32| {
             deltas.iter().any(|other| {
                 other.group.path != monitored.group.path
                     && monitored.group.path.starts_with(&other.group.path)
                     && other.bytes.contains_key(socket)
-                    && only(&other.group.cgroups).as_ref() == Some(&entity)
+                    && entity_if_one(&other.group.cgroups).as_ref() == Some(&entity)
             })
         };
-        for (socket, bytes) in monitored.bytes.iter().filter(|(it, _)| !is_counted(it)) {
+        for (socket, bytes) in monitored
+            .bytes
+            .iter()
+            .filter(|(it, _)| !is_in_outer_group(it))
+        {
             let sum: &mut u64 = rows.entry((entity.clone(), *socket)).or_default();
             *sum = sum.saturating_add(*bytes);
         }

@@ -23,11 +23,11 @@ pub struct MetricShares {
     pub source: usize,
     /// The socket.
     pub socket: u32,
-    /// By owner, or the reason for their absence.
+    /// The shares, or the reason for their absence.
     pub shares: Result<Shares, NoShare>,
 }
 
-/// A count, and how much of it may lie outside the window.
+/// A count, and how many counts of it may lie outside the window.
 #[derive(Clone, Copy, Debug, Default)]
 struct UncoreCount {
     count: u64,
@@ -39,7 +39,7 @@ struct UncoreCount {
 pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<MetricShares> {
     let weights = weights(plan, window);
     let chip = plan.metrics.machine.and_then(|machine| machine.chip);
-    let mut all = Vec::new();
+    let mut metric_shares = Vec::new();
     for (metric, planned) in plan.metrics.list.iter().enumerate() {
         let apportion = planned.metric.apportion;
         if apportion == Apportion::None {
@@ -47,9 +47,9 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
         }
         for (source, events) in planned.sources.iter().flatten().enumerate() {
             for (socket, counted) in counts(events, planned.metric.formula.events(), window) {
-                // A port without traffic, usually without a device.
-                let idle = counted.is_some_and(|counted| counted.count == 0);
-                if apportion.is_of_device() && idle {
+                // A port without traffic is left out: usually it has no device.
+                let has_no_traffic = counted.is_some_and(|counted| counted.count == 0);
+                if apportion.is_of_device() && has_no_traffic {
                     continue;
                 }
                 let shares = |counted: UncoreCount| {
@@ -57,14 +57,14 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
                         let devices = plan.devices_of(events, socket);
                         device::shares(apportion, &devices, counted.count, window, naming)
                     } else {
-                        let both =
+                        let has_other_memory =
                             chip.is_some_and(|chip| planned.metric.not_shared_on.contains(&chip));
-                        let traffic = traffic(planned, window, socket, counted, both)?;
+                        let traffic = traffic(planned, window, socket, counted, has_other_memory)?;
                         calibrated(plan, planned, (window, naming), &weights, socket, &traffic)
                             .unwrap_or_else(|| by_cpus(planned, window, &weights, socket, &traffic))
                     }
                 };
-                all.push(MetricShares {
+                metric_shares.push(MetricShares {
                     metric,
                     source,
                     socket,
@@ -73,7 +73,7 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
             }
         }
     }
-    all
+    metric_shares
 }
 
 /// All weights of a window, the best first. Samples come last: they miss the traffic of prefetches
@@ -101,8 +101,8 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
     counted
 }
 
-/// The shares by a calibration of the metric's traffic; None if it does not apply. A calibration is
-/// for a machine with one socket: it does not say which socket's memory CPUs access.
+/// The shares by a calibration of the metric's traffic; None if no calibration applies. A
+/// calibration is for machines with one socket: it does not say which socket's memory CPUs access.
 fn calibrated(
     plan: &Plan,
     planned: &PlannedMetric,
@@ -114,12 +114,12 @@ fn calibrated(
     let calibration = &plan.calibration;
     let mut traffics = calibration.traffics.iter();
     let calibrated = traffics.find(|it| it.metric == planned.metric.name)?;
-    let alone = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
+    let is_one_socket = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
     let row_of = |owner| naming.entity(owner);
     let ran = ran_on(window, socket);
     let made_on = calibration.made_on;
     let shares = || calibrated::shares(calibrated, made_on, weights, socket, traffic, ran, row_of);
-    alone.then(shares)?
+    is_one_socket.then(shares)?
 }
 
 /// The shares by the best weights that cover all CPUs that took part.
@@ -134,7 +134,7 @@ fn by_cpus(
     let usable = weights.iter().filter(|weights| Some(weights.of) == needed);
     let mut why = NoShare::NoWeight;
     for weights in usable {
-        match divided(planned, window, weights, socket, traffic) {
+        match divide_by(planned, window, weights, socket, traffic) {
             Ok(mut shares) => {
                 shares.add_uncounted(ran_on(window, socket).filter(|owner| {
                     // All accesses of an owner that was counted may have gone to other memory.
@@ -142,7 +142,7 @@ fn by_cpus(
                 }));
                 return Ok(shares);
             }
-            // The reason of the best weights.
+            // Reports the first reason other than `NoWeight`, which is that of the best weights.
             Err(reason) if why == NoShare::NoWeight => why = reason,
             Err(_) => {}
         }
@@ -150,7 +150,8 @@ fn by_cpus(
     Err(why)
 }
 
-fn divided(
+/// The shares by these weights.
+fn divide_by(
     planned: &PlannedMetric,
     window: &Window,
     weights: &Weights,
@@ -180,20 +181,20 @@ fn divided(
     }
     let mut sent = traffic.from_sockets.iter().filter(|(_, count)| **count > 0);
     weights.tells_of(socket).or_else(|reason| {
-        let known = sent.any(|(other, _)| weights.tells_of(*other).is_ok());
-        known.then_some(()).ok_or(reason)
+        let has_senders = sent.any(|(other, _)| weights.tells_of(*other).is_ok());
+        has_senders.then_some(()).ok_or(reason)
     })?;
     weights.cpu_reads(socket, traffic)
 }
 
-/// The measured traffic of a socket. `both`: traffic that other sockets sent may have gone to
-/// another memory of this socket.
+/// The measured traffic of a socket. `has_other_memory`: traffic from other sockets may have gone
+/// to another memory of this socket.
 fn traffic(
     planned: &PlannedMetric,
     window: &Window,
     socket: u32,
     counted: UncoreCount,
-    both: bool,
+    has_other_memory: bool,
 ) -> Result<Traffic, NoShare> {
     let mut traffic = Traffic {
         measured: counted.count,
@@ -207,7 +208,7 @@ fn traffic(
             traffic.skew = traffic.skew.saturating_add(counted.skew);
         }
     }
-    if both {
+    if has_other_memory {
         let sent = traffic
             .from_sockets
             .values()
@@ -219,7 +220,7 @@ fn traffic(
         traffic.elsewhere = elsewhere;
     }
     if !planned.metric.io.is_empty() {
-        // Nothing is planned for a PMU that is not present.
+        // If the PMU is not present, no events of devices are planned.
         let places = Some(planned.io.as_slice()).filter(|places| !places.is_empty());
         let io = places
             .and_then(|places| sum(places, window, socket))
@@ -244,14 +245,14 @@ pub(crate) fn measured_traffic(
     Some(counted??.count)
 }
 
-/// Sockets with any counts.
+/// The sockets with a count of an uncore event or of an owner.
 fn sockets(window: &Window) -> BTreeSet<u32> {
     let uncore = window.uncore.iter().map(|reading| reading.socket);
     let owners = window.on_socket.keys().map(|(socket, _)| *socket);
     uncore.chain(owners).collect()
 }
 
-/// The owners that ran, with their sockets, without the idle task.
+/// The owners that ran and their sockets, without the idle task.
 pub(super) fn ran(window: &Window) -> impl Iterator<Item = (u32, Owner)> {
     let ran = window.on_socket.iter().filter(|((_, owner), usage)| {
         let mut groups = usage.iter().flatten();
@@ -266,7 +267,7 @@ fn ran_on(window: &Window, socket: u32) -> impl Iterator<Item = Owner> {
     here.map(|(_, owner)| owner)
 }
 
-/// The traffic from all CPUs to the other memory of a socket.
+/// The traffic from all CPUs to the other memory of a socket; None if it was not counted.
 fn elsewhere(planned: &PlannedMetric, window: &Window, socket: u32) -> Option<u64> {
     let event = planned.metric.other_memory.as_ref()?;
     let mut sources = planned.sources.iter().flatten();
@@ -297,13 +298,13 @@ fn from_sockets(
         }
         Ok(from)
     };
-    if let Some(here) = planned.metric.from_each(socket) {
-        let from = counted(here)?;
-        let all = sockets(window)
+    if let Some(to_this_socket) = planned.metric.from_each(socket) {
+        let from = counted(to_this_socket)?;
+        let is_complete = sockets(window)
             .into_iter()
             .all(|other| other == socket || from.contains_key(&other));
         match from.is_empty() {
-            false if all => return Ok(from),
+            false if is_complete => return Ok(from),
             false => return Err(NoShare::NotMeasured),
             true => {}
         }
@@ -339,7 +340,8 @@ fn counts(
     counts
 }
 
-/// The sum of the counts of these sources on a socket, each scaled to the whole time.
+/// The sum of the counts of these sources on a socket, each scaled to the whole time; None if a
+/// count is missing.
 fn sum(places: &[CountSource], window: &Window, socket: u32) -> Option<UncoreCount> {
     let mut here = window
         .uncore
@@ -357,7 +359,7 @@ fn is_at(reading: &UncoreReading, places: &[CountSource]) -> bool {
     places.contains(&CountSource::Uncore { at: reading.at })
 }
 
-/// The count of a multiplexed counter, scaled to the whole time.
+/// The count of a multiplexed counter, scaled to the whole time; None if it never ran.
 fn estimate(reading: &UncoreReading, count: u64) -> Option<u64> {
     if reading.running == 0 {
         return None;

@@ -1,4 +1,5 @@
-//! Weights from SPE's samples: loads served by memory, which uncore counters of memory count too.
+//! Weights from SPE samples of loads that memory served. The memory's uncore counters count these
+//! loads too.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::{
     window::{MemLevel, Owner, SampleUsage},
 };
 
-/// Fewer samples of a socket make an error of more than 10% of its shares.
+/// With fewer samples of a socket, the error of its shares exceeds 10%.
 const MIN_SAMPLES: u64 = 100;
 
 impl Weights {
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loads_that_memory_served_weigh() {
+    fn only_loads_that_memory_served_are_weights() {
         let owner = |cgroup| Owner {
             cgroup: CgroupId(cgroup),
             tgid: 0,

@@ -1,4 +1,4 @@
-//! Shares of known traffic, worked out by hand.
+//! Shares of known traffic, computed by hand.
 
 mod between_sockets;
 mod calibrated;
@@ -83,8 +83,8 @@ fn the_last_counts_go_to_the_largest_fractions() {
         measured: 10,
         ..Traffic::default()
     };
-    let all = sockets(vec![local(&[(2, 1), (3, 1), (4, 4)])]);
-    let shares = all.cpu_reads(0, &traffic).unwrap();
+    let weights = sockets(vec![local(&[(2, 1), (3, 1), (4, 4)])]);
+    let shares = weights.cpu_reads(0, &traffic).unwrap();
     // The quotas are 1.67, 1.67 and 6.67: the first two ids get the remaining counts.
     assert_eq!(counts(&shares), [(2, 2), (3, 2), (4, 6)]);
 }
@@ -99,7 +99,7 @@ fn reads_of_any_memory_weigh_together() {
     };
     let weights = sockets(vec![socket]);
     let own = |of_remote| -> Vec<_> {
-        let shares = weights.own(0, &all_of(1000), of_remote).unwrap();
+        let shares = weights.own(0, &traffic_of(1000), of_remote).unwrap();
         let owners = shares.owners.iter();
         let parts = owners.map(|(owner, part)| (owner.cgroup.0, part.count, part.samples));
         parts.collect()
@@ -110,7 +110,7 @@ fn reads_of_any_memory_weigh_together() {
 
 /// The share has as many samples as counts.
 #[test]
-fn a_device_of_one_owner_is_all_its_owners() {
+fn the_only_owner_of_a_device_has_all_its_traffic() {
     let shares = Shares::of_device(1_000, owner(7));
     assert_eq!(shares.method, Method::DeviceOwner);
     let part = shares.owners[&owner(7)];
@@ -142,20 +142,21 @@ fn devices_come_first_and_have_no_owner() {
         io: 300,
         ..Traffic::default()
     };
-    let all = sockets(vec![local(&[(2, 3), (3, 1)])]);
-    let shares = all.cpu_reads(0, &traffic).unwrap();
+    let weights = sockets(vec![local(&[(2, 3), (3, 1)])]);
+    let shares = weights.cpu_reads(0, &traffic).unwrap();
     assert_eq!(
         (shares.io, counts(&shares)),
         (300, vec![(2, 525), (3, 175)])
     );
-    // Both counters are read one after the other: devices may seem to read more than the total.
+    // The counters of devices and of all reads are read one after the other, so devices may seem
+    // to read more than the total.
     let traffic = Traffic {
         mismatch: MISMATCH,
         measured: 100,
         io: 101,
         ..Traffic::default()
     };
-    assert_eq!(all.cpu_reads(0, &traffic).unwrap().io, 100);
+    assert_eq!(weights.cpu_reads(0, &traffic).unwrap().io, 100);
 }
 
 #[test]
@@ -206,8 +207,8 @@ fn parts(list: &[(u64, u64)]) -> BTreeMap<Owner, OwnerShare> {
     list.iter().map(part).collect()
 }
 
-/// 1.5 of 10 s of CPU time are of two unseen owners: the shares of the others may be too large by
-/// this part, and the shares of these two are unknown, not 0.
+/// Two unseen owners have 15% of the CPU time. The shares of other owners may be too large by this
+/// part, and the shares of unseen owners are unknown, not 0.
 #[test]
 fn an_unseen_owner_adds_to_the_error_of_others() {
     let mixed = SocketWeights {
@@ -215,9 +216,12 @@ fn an_unseen_owner_adds_to_the_error_of_others() {
         time: 10_000,
         ..local(&[(2, 300_000_000), (3, 100_000_000)])
     };
-    let all = sockets(vec![mixed]);
-    let traffic = all_of(4_000_000);
-    for shares in [all.cpu_reads(0, &traffic), all.own(0, &traffic, false)] {
+    let weights = sockets(vec![mixed]);
+    let traffic = traffic_of(4_000_000);
+    for shares in [
+        weights.cpu_reads(0, &traffic),
+        weights.own(0, &traffic, false),
+    ] {
         let shares = shares.unwrap();
         assert_eq!(
             counts(&shares),
@@ -249,7 +253,7 @@ fn an_unseen_owner_adds_to_the_error_of_others() {
 fn fewer_samples_are_a_larger_error() {
     let shares = Shares {
         owners: parts(&[(2, 100), (3, 1_000_000), (4, 0)]),
-        ..Shares::none(misses())
+        ..Shares::empty(misses())
     };
     let error = |cgroup| shares.relative_error(shares.owners.get(&owner(cgroup))?);
     assert!((error(2).unwrap() - hypot(0.1_f64, method::COUNTER_ERROR)).abs() < 1e-12);
@@ -266,10 +270,11 @@ fn fewer_samples_are_a_larger_error() {
     assert!(error > shares.relative_error(part).unwrap());
 }
 
-/// All or none of the traffic at a window's edges may be one owner's. A share of a tenth has three
-/// times the error of the edge, a share of a half once; the error of the edge is `1 / sqrt(3)`.
+/// One owner may have caused all or none of the traffic at a window's edges, 5% here. The standard
+/// deviation of that is `1 / sqrt(3)` of it. A share of a tenth has three times this error, a share
+/// of a half has it once.
 #[test]
-fn edges_are_an_error_and_the_more_the_smaller_the_share() {
+fn the_error_by_edges_is_larger_for_smaller_shares() {
     let traffic = Traffic {
         mismatch: MISMATCH,
         measured: 1_000_000_000_000,
@@ -281,8 +286,11 @@ fn edges_are_an_error_and_the_more_the_smaller_the_share() {
         (3, 500_000_000_000),
         (4, 400_000_000_000),
     ];
-    let all = sockets(vec![local(&parts)]);
-    for shares in [all.cpu_reads(0, &traffic), all.own(0, &traffic, false)] {
+    let weights = sockets(vec![local(&parts)]);
+    for shares in [
+        weights.cpu_reads(0, &traffic),
+        weights.own(0, &traffic, false),
+    ] {
         let shares = shares.unwrap();
         let error = |cgroup| {
             shares
@@ -293,7 +301,7 @@ fn edges_are_an_error_and_the_more_the_smaller_the_share() {
         assert!((error(2) - 0.15 / root).abs() < 1e-3, "{}", error(2));
         assert!((error(3) - 0.05 / root).abs() < 1e-3, "{}", error(3));
     }
-    // A single owner did all of it.
+    // A single owner caused all traffic.
     let alone = sockets(vec![local(&[(2, 7_000_000_000)])]);
     let shares = alone.cpu_reads(0, &traffic).unwrap();
     let error = shares.relative_error(&shares.owners[&owner(2)]).unwrap();
@@ -303,7 +311,7 @@ fn edges_are_an_error_and_the_more_the_smaller_the_share() {
 /// The mismatch of Grace's fabric.
 const MISMATCH: u64 = 79;
 
-fn all_of(measured: u64) -> Traffic {
+fn traffic_of(measured: u64) -> Traffic {
     Traffic {
         mismatch: MISMATCH,
         measured,

@@ -18,18 +18,19 @@ pub struct Weight {
     /// In any unit, the same for all owners. It saturates at 2^64 - 1
     /// ([`SocketWeights::saturated`]).
     pub weight: u64,
-    /// Counts or samples of the weight: their number bounds its error.
+    /// The number of raw counts or samples of the weight, on which its error depends.
     pub samples: u64,
-    /// The variance of `weight` by its estimated part: the counts while the counters were not
-    /// running.
+    /// The variance of `weight`, which comes from its estimated part: the counts while the counters
+    /// were not running.
     pub variance: f64,
     /// Enabled and running time of its counters.
     pub time: RunningTime,
 }
 
 impl Weight {
-    /// Divides the weight in the proportion of two others, whose variances add to those of both
-    /// parts. If both are zero, all of it goes to the first part.
+    /// Divides this weight into two parts, in the proportion of `local` to `remote`. The variances
+    /// of these add to the variance of each part. If `local` and `remote` are 0, the first part is
+    /// the whole weight.
     fn divided(&self, local: &Self, remote: &Self) -> (Self, Self) {
         // Halves, so that the sum does not overflow.
         let (l, r) = (local.weight / 2, remote.weight / 2);
@@ -43,17 +44,17 @@ impl Weight {
         let [l_part, r_part] = [l, r].map(|it| float(it) / float(sum));
         let of_part = (r_part.powi(2) * local.variance + l_part.powi(2) * remote.variance)
             / (2.0 * float(sum)).powi(2);
-        let part = |of: u64, part: f64| Self {
-            weight: fraction(self.weight, of, sum),
-            samples: fraction(self.samples, of, sum),
+        let part = |weight: u64, part: f64| Self {
+            weight: fraction(self.weight, weight, sum),
+            samples: fraction(self.samples, weight, sum),
             variance: self.variance * part.powi(2) + float(self.weight).powi(2) * of_part,
             time: self.time,
         };
         (part(l, l_part), part(r, r_part))
     }
 
-    /// Adds the same owner's accesses to other memory, counted by the same counters. Returns
-    /// whether the sum overflowed.
+    /// Adds the same owner's accesses to other memory. The same counters counted them, so the time
+    /// stays. Returns whether the sum overflowed.
     pub(super) fn add(&mut self, other: &Self) -> bool {
         let sum = self.weight.checked_add(other.weight);
         self.weight = sum.unwrap_or(u64::MAX);
@@ -79,9 +80,9 @@ pub struct SocketWeights {
     /// CPU time of all owners but the idle task, in ns. Sampled weights leave it 0: it matters only
     /// if an owner is unseen.
     pub time: u64,
-    /// The counters were rotated out for all owners, or for most of their time.
+    /// Whether the counters were rotated out for all owners, or for most of their time.
     pub rotated_out: bool,
-    /// A weight exceeded 2^64, so the shares are wrong.
+    /// Whether a weight exceeded 2^64, so that the shares are wrong.
     pub saturated: bool,
 }
 
@@ -100,12 +101,12 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Whether there are weights of a socket.
+    /// Checks that a socket has weights above 0.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The reason, if it has none.
     pub fn tells_of(&self, socket: u32) -> Result<(), NoShare> {
-        match self.of(socket)?.total() {
+        match self.socket_weights(socket)?.total() {
             0 => Err(NoShare::NoWeight),
             _ => Ok(()),
         }
@@ -114,30 +115,30 @@ impl Weights {
     /// Divides the traffic to the memory of a socket: devices' traffic first, then the traffic of
     /// other sockets by their remote weights, the rest by the local weights of its own CPUs.
     ///
-    /// With `r` counts sent by other sockets and the mismatch `m`, up to `d = m r` counts more or
+    /// If other sockets sent `r` counts and the mismatch is `m`, up to `d = m r` counts more or
     /// fewer may have arrived. So the first `d` counts of the rest are unattributed: they may be
-    /// remote too. With `L` counts left after that, each local share has an error of up to `2 d /
-    /// L`, since the unattributed counts and as many of the remote ones may be local, and each
-    /// remote share one of `m`. If nothing is left (the source counts as much as the destination,
-    /// or more), the shares of owners with a local weight are unknown. Traffic that may have gone
-    /// to other memory of this socket ([`Traffic::elsewhere`]) is an error of both in the same way,
-    /// but leaves no count unattributed.
+    /// remote too. Let `L` be the counts left after that. Each local share has an error of up to
+    /// `2 d / L`, since the unattributed counts, and as many of the remote counts, may be local.
+    /// Each remote share has an error of up to `m`. If nothing is left (the source counts as much
+    /// as the destination, or more), the shares of owners with a local weight are unknown. Traffic
+    /// that may have gone to other memory of this socket ([`Traffic::elsewhere`]) adds to the error
+    /// of local and remote shares in the same way, but leaves no count unattributed.
     ///
     /// # Errors
     /// A socket that took part has no weights, or they were rotated out.
     pub fn cpu_reads(&self, socket: u32, traffic: &Traffic) -> Result<Shares, NoShare> {
-        let mut shares = Shares::none(self.method.clone());
+        let mut shares = Shares::empty(self.method.clone());
         shares.skew = traffic.skew;
         shares.io = traffic.io.min(traffic.measured);
         let mut left = traffic.measured - shares.io;
         let mut remote = 0;
         for (other, count) in limited(left, &traffic.from_sockets) {
             if count > 0 {
-                let of_other = self.of(other)?;
+                let of_other = self.socket_weights(other)?;
                 let apart = traffic
                     .may_differ(count)
                     .saturating_add(traffic.elsewhere.min(count));
-                shares.divide_seen(count, apart, &of_other.remote, of_other);
+                shares.divide_with_uncertainty(count, apart, &of_other.remote, of_other);
                 remote += count;
             }
         }
@@ -145,11 +146,11 @@ impl Weights {
         let apart = traffic.may_differ(remote);
         let unattributed = apart.min(left);
         shares.unattributed += unattributed;
-        let own = self.of(socket)?;
+        let own = self.socket_weights(socket)?;
         let uncertain = apart
             .saturating_add(unattributed)
             .saturating_add(traffic.elsewhere.min(remote));
-        shares.divide_seen(left - unattributed, uncertain, &own.local, own);
+        shares.divide_with_uncertainty(left - unattributed, uncertain, &own.local, own);
         Ok(shares)
     }
 
@@ -177,23 +178,23 @@ impl Weights {
         if !self.by_memory {
             return Err(NoShare::OtherSockets);
         }
-        let (own, other) = (self.of(socket)?, self.of(other)?);
-        let mut both = own.clone();
+        let (own, other) = (self.socket_weights(socket)?, self.socket_weights(other)?);
+        let mut together = own.clone();
         for (owner, remote) in &other.remote {
-            let weight = both.local.entry(*owner).or_default();
-            both.saturated |= weight.add(remote);
+            let weight = together.local.entry(*owner).or_default();
+            together.saturated |= weight.add(remote);
             weight.time.add(remote.time);
         }
         for (owner, time) in &other.unseen {
-            let sum = both.unseen.entry(*owner).or_default();
+            let sum = together.unseen.entry(*owner).or_default();
             *sum = sum.saturating_add(*time);
         }
-        both.time = both.time.saturating_add(other.time);
-        both.saturated |= other.saturated;
-        let mut shares = Shares::none(self.method.clone());
+        together.time = together.time.saturating_add(other.time);
+        together.saturated |= other.saturated;
+        let mut shares = Shares::empty(self.method.clone());
         shares.skew = traffic.skew;
         shares.io = traffic.io.min(traffic.measured);
-        shares.divide_seen(traffic.measured - shares.io, 0, &both.local, &both);
+        shares.divide_with_uncertainty(traffic.measured - shares.io, 0, &together.local, &together);
         Ok(shares)
     }
 
@@ -214,7 +215,7 @@ impl Weights {
                 let (Some(local), Some(remote)) = (like.local.get(&owner), like.remote.get(&owner))
                 else {
                     of_socket.remote.remove(&owner);
-                    // Idle counts as seen, with no time.
+                    // The time of an unseen idle task is 0.
                     let unseen = like.unseen.get(&owner).copied();
                     let unseen = unseen.unwrap_or(all.time.enabled);
                     of_socket.unseen.insert(owner, unseen);
@@ -235,28 +236,28 @@ impl Weights {
     /// # Errors
     /// The socket has no weights, or they were rotated out.
     pub fn own(&self, socket: u32, traffic: &Traffic, of_remote: bool) -> Result<Shares, NoShare> {
-        let weights = self.of(socket)?;
-        let mut shares = Shares::none(self.method.clone());
+        let weights = self.socket_weights(socket)?;
+        let mut shares = Shares::empty(self.method.clone());
         shares.skew = traffic.skew;
         if of_remote {
-            shares.divide_seen(traffic.measured, 0, &weights.remote, weights);
+            shares.divide_with_uncertainty(traffic.measured, 0, &weights.remote, weights);
         } else {
-            let (all, saturated) = weights.all();
+            let (all, saturated) = weights.local_and_remote();
             shares.saturated = saturated;
-            shares.divide_seen(traffic.measured, 0, &all, weights);
+            shares.divide_with_uncertainty(traffic.measured, 0, &all, weights);
         }
         Ok(shares)
     }
 
-    /// The weights of all owners on a socket; `None` where some of them are unknown.
+    /// The weights of all owners on a socket; `None` if some of them are unknown.
     pub(crate) fn all_of(&self, socket: u32) -> Option<impl Iterator<Item = u64>> {
-        let of_socket = self.of(socket).ok()?;
-        let (all, saturated) = of_socket.all();
-        let known = !saturated && !of_socket.saturated && of_socket.unseen.is_empty();
-        known.then(|| all.into_values().map(|weight| weight.weight))
+        let of_socket = self.socket_weights(socket).ok()?;
+        let (all, saturated) = of_socket.local_and_remote();
+        let is_complete = !saturated && !of_socket.saturated && of_socket.unseen.is_empty();
+        is_complete.then(|| all.into_values().map(|weight| weight.weight))
     }
 
-    fn of(&self, socket: u32) -> Result<&SocketWeights, NoShare> {
+    fn socket_weights(&self, socket: u32) -> Result<&SocketWeights, NoShare> {
         let weights = self.sockets.get(&socket).ok_or(NoShare::NoWeight)?;
         if weights.rotated_out {
             Err(NoShare::RotatedOut)
@@ -269,7 +270,7 @@ impl Weights {
 impl SocketWeights {
     /// The weights of local and remote accesses together, and whether a sum overflowed. If the
     /// method cannot distinguish them, `local` has both.
-    fn all(&self) -> (BTreeMap<Owner, Weight>, bool) {
+    fn local_and_remote(&self) -> (BTreeMap<Owner, Weight>, bool) {
         let mut all = self.local.clone();
         let mut saturated = false;
         if self.apart {

@@ -147,7 +147,8 @@ fn cgroup(number: u8) -> (CgroupId, Option<String>) {
 }
 
 proptest! {
-    /// In every view, and with any number of names, each nanosecond is in one row, behind one name.
+    /// In every view, and with any limit of names, each nanosecond is in one row and behind one
+    /// name.
     #[test]
     fn waits_are_conserved_in_every_view(
         pairs in prop::collection::vec((0..6_u8, 1..4_u32, 0..9_u8, 0..(1_u64 << 40)), 0..40),
@@ -189,7 +190,7 @@ proptest! {
     }
 }
 
-/// Totals only grow while a name lasts, and all of them add up to the waits.
+/// The total of an entity only grows while the entity has a name.
 #[test]
 fn the_longest_waits_are_named() {
     let named = |most: &MostWaitedFor| {
@@ -206,28 +207,28 @@ fn the_longest_waits_are_named() {
         parts.collect::<BTreeMap<_, _>>()
     };
     let second = Duration::from_secs;
-    let all = |_: &WaitedFor| true;
+    let exists = |_: &WaitedFor| true;
     let mut most = MostWaitedFor::default();
     most = most.after_window(
         &window(&[(1, 50), (2, 40), (3, 30), (4, 20)]),
         second(1),
-        &all,
+        &exists,
     );
     assert_eq!(named(&most), [(1, 50), (2, 40), (3, 30)].into());
     assert_eq!(most.others, 20);
-    // The recent waits of 4 are less than twice those of 3, which keeps its name.
-    most = most.after_window(&window(&[(1, 50), (2, 40), (4, 35)]), second(2), &all);
+    // Entity 3 keeps its name: the recent waits behind 4 are less than twice those behind 3.
+    most = most.after_window(&window(&[(1, 50), (2, 40), (4, 35)]), second(2), &exists);
     assert_eq!(named(&most), [(1, 100), (2, 80), (3, 30)].into());
     assert_eq!(most.others, 55);
-    most = most.after_window(&window(&[(5, 1000)]), second(3), &all);
+    most = most.after_window(&window(&[(5, 1000)]), second(3), &exists);
     assert_eq!(named(&most), [(1, 100), (2, 80), (5, 1000)].into());
     // The total of a name that returns starts at 0.
-    most = most.after_window(&window(&[(3, 5000)]), second(4), &all);
+    most = most.after_window(&window(&[(3, 5000)]), second(4), &exists);
     let of_third = most.named.iter().find(|it| it.total == 5000).unwrap();
     assert_eq!((of_third.since, most.others), (second(4), 55));
     assert_eq!(most.named.len(), MostWaitedFor::NAMED);
     for at in 0..200 {
-        most = most.after_window(&window(&[(100 + at, 1)]), second(5 + at), &all);
+        most = most.after_window(&window(&[(100 + at, 1)]), second(5 + at), &exists);
     }
     assert!(most.recent.len() < 110, "{}", most.recent.len());
     // An entity that ended keeps its name in its last window, and then loses it even if no other
@@ -241,7 +242,7 @@ fn the_longest_waits_are_named() {
     assert_eq!(most.recent.len(), 1);
 }
 
-/// The quota of a cgroup above throttles too.
+/// The quota of a cgroup also throttles all cgroups below it.
 #[test]
 fn a_cgroup_is_throttled_by_its_quota_or_one_above() {
     let container = |digit: &str| format!("/pods/{}", digit.repeat(64));

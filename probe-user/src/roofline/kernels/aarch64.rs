@@ -79,7 +79,7 @@ macro_rules! triad {
 }
 
 triad!(triad_plain, "stp");
-triad!(triad_stream, "stnp");
+triad!(triad_non_temporal, "stnp");
 
 /// # Safety
 ///
@@ -90,13 +90,13 @@ pub(super) unsafe fn triad(_: Vectors, stores: Stores, arrays: [*mut u8; 3], byt
     unsafe {
         match stores {
             Stores::Plain => triad_plain(arrays, bytes),
-            Stores::NonTemporal => triad_stream(arrays, bytes),
+            Stores::NonTemporal => triad_non_temporal(arrays, bytes),
         }
     }
 }
 
-/// One instruction for each of the registers. There are more registers than latency x execution
-/// units of any core, so that the units stay busy.
+/// The instruction `$op` for each of the registers `$n`; `$sources`: the other operands. There are
+/// more registers than latency x execution units of any core, so that the units stay busy.
 macro_rules! each {
     ($op:literal, $sources:literal, $($n:literal)*) => {
         concat!($($op, " v", $n, ".2d, ", $sources, "\n"),*)
@@ -129,7 +129,7 @@ pub(super) unsafe fn multiply_add(_: Vectors, rounds: u64) {
     }
 }
 
-/// Follows pointers, eight steps for each of `rounds`; returns the last address.
+/// Follows pointers for `rounds` rounds of eight steps; returns the last address.
 ///
 /// # Safety
 ///

@@ -15,7 +15,7 @@ use x86_64 as target;
 pub use self::target::Vectors;
 use crate::sys::pages::Pages;
 
-/// Array sizes are multiples of this, in bytes: every kernel handles this many in whole iterations.
+/// Array sizes are multiples of this many bytes, which every kernel handles in whole iterations.
 const BLOCK: usize = 256;
 
 /// Bytes that the triad reads and writes for one element, as STREAM counts them: without the reads
@@ -45,7 +45,7 @@ pub(crate) struct Arrays {
 }
 
 impl Arrays {
-    /// Arrays of `bytes` in all, rounded down to whole blocks; at least one block for each array.
+    /// Three arrays of `bytes` together, each rounded down to whole blocks, but at least one block.
     pub(crate) fn new(bytes: u64) -> std::io::Result<Self> {
         let array_bytes = Self::array_bytes(bytes);
         let size = array_bytes
@@ -63,7 +63,7 @@ impl Arrays {
         (third / BLOCK * BLOCK).max(BLOCK)
     }
 
-    /// Bytes of all three arrays of `new(requested)`.
+    /// Bytes of the three arrays together that `new(requested)` maps.
     pub(super) fn total_bytes(requested: u64) -> u64 {
         3 * Self::array_bytes(requested) as u64
     }
@@ -191,8 +191,8 @@ impl Chain {
         }
     }
 
-    /// Follows the pointers for `steps`, rounded down to rounds of [`STEPS`], at least one; returns
-    /// the steps taken.
+    /// Follows the pointers for `steps`, rounded down to whole rounds of [`STEPS`], but at least
+    /// one round. Returns the number of steps.
     pub(crate) fn chase(&mut self, steps: u64) -> u64 {
         let rounds = (steps / STEPS).max(1);
         let start = self.pointer(self.position) as usize;
@@ -241,7 +241,7 @@ mod tests {
                 arrays.touch();
                 assert_eq!(arrays.first(), [0.0, 1.0, 2.0]);
                 arrays.triad(vectors, stores, 1);
-                // 1 + 3 x 2.
+                // The triad is 1 + 3 x 2.
                 assert_eq!(arrays.first(), [7.0, 1.0, 2.0], "{vectors:?} {stores:?}");
                 assert_eq!(arrays.last(), [7.0, 1.0, 2.0], "{vectors:?} {stores:?}");
                 assert_eq!(arrays.elements(), 160);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// The cycle has all lines: a chase through some of them would measure a smaller cache.
+        /// The cycle has all lines. A chase through fewer lines would measure a smaller cache.
         #[test]
         fn a_chain_visits_every_line_once(
             lines in 2_u64..300,

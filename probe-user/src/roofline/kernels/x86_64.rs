@@ -60,8 +60,8 @@ impl Vectors {
 /// The triad's scalar `s`.
 static FACTOR: f64 = 3.0;
 
-/// Handles four vectors of each array in one iteration. `$r`: the kind of register, `$w`: its
-/// bytes.
+/// One iteration handles four vectors of each array. `$r`: the kind of register; `$w`: the bytes of
+/// a register.
 macro_rules! triad {
     ($name:ident, $features:literal, $r:literal, $w:literal, $store:literal) => {
         /// # Safety
@@ -106,15 +106,15 @@ macro_rules! triad {
 }
 
 triad!(triad_avx512, "avx512f", "zmm", "64", "vmovupd");
-triad!(stream_avx512, "avx512f", "zmm", "64", "vmovntpd");
+triad!(non_temporal_avx512, "avx512f", "zmm", "64", "vmovntpd");
 triad!(triad_avx2, "avx2,fma", "ymm", "32", "vmovupd");
-triad!(stream_avx2, "avx2,fma", "ymm", "32", "vmovntpd");
+triad!(non_temporal_avx2, "avx2,fma", "ymm", "32", "vmovntpd");
 
 macro_rules! triad_sse2 {
     ($name:ident, $store:literal) => {
         /// # Safety
         ///
-        /// As above, with vectors of 16 bytes.
+        /// Each array has `bytes`, a multiple of 32 above 0, and is aligned to 16 bytes.
         unsafe fn $name([a, b, c]: [*mut u8; 3], bytes: usize) {
             // SAFETY: as above.
             unsafe {
@@ -149,7 +149,7 @@ macro_rules! triad_sse2 {
 }
 
 triad_sse2!(triad_sse2, "movupd");
-triad_sse2!(stream_sse2, "movntpd");
+triad_sse2!(non_temporal_sse2, "movntpd");
 
 /// # Safety
 ///
@@ -160,17 +160,17 @@ pub(super) unsafe fn triad(vectors: Vectors, stores: Stores, arrays: [*mut u8; 3
     unsafe {
         match (vectors, stores) {
             (Vectors::Avx512, Stores::Plain) => triad_avx512(arrays, bytes),
-            (Vectors::Avx512, Stores::NonTemporal) => stream_avx512(arrays, bytes),
+            (Vectors::Avx512, Stores::NonTemporal) => non_temporal_avx512(arrays, bytes),
             (Vectors::Avx2, Stores::Plain) => triad_avx2(arrays, bytes),
-            (Vectors::Avx2, Stores::NonTemporal) => stream_avx2(arrays, bytes),
+            (Vectors::Avx2, Stores::NonTemporal) => non_temporal_avx2(arrays, bytes),
             (Vectors::Sse2, Stores::Plain) => triad_sse2(arrays, bytes),
-            (Vectors::Sse2, Stores::NonTemporal) => stream_sse2(arrays, bytes),
+            (Vectors::Sse2, Stores::NonTemporal) => non_temporal_sse2(arrays, bytes),
         }
     }
 }
 
-/// One instruction for each of the registers; `$sources`: the other operands. There are more
-/// registers than latency x execution units of any core, so that the units stay busy.
+/// The instruction `$op` for each of the registers `$n`; `$sources`: the other operands. There are
+/// more registers than latency x execution units of any core, so that the units stay busy.
 macro_rules! each {
     ($op:literal, $r:literal, $sources:literal, $($n:literal)*) => {
         concat!($($op, " ", $r, $n, $sources, "\n"),*)
@@ -275,7 +275,7 @@ pub(super) unsafe fn multiply_add(vectors: Vectors, rounds: u64) {
     }
 }
 
-/// Follows pointers, eight steps for each of `rounds`; returns the last address.
+/// Follows pointers for `rounds` rounds of eight steps; returns the last address.
 ///
 /// # Safety
 ///

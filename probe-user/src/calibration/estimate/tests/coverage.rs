@@ -1,12 +1,12 @@
-//! Simulated windows of owners, and how often the stated error holds the true bytes.
+//! Simulated windows of owners, and how often the true bytes are within the stated error.
 
 use test_support::Random;
 
 use super::super::*;
 use crate::calibration::Pattern;
 
-/// Patterns with two events: misses that leave out prefetches, and refills with prefetches. Counts
-/// are of lines of 64 bytes.
+/// Patterns with two events: misses without prefetches, and refills with prefetches. Both count
+/// lines of 64 bytes.
 pub(super) fn patterns() -> CalibratedTraffic {
     let pattern = |name: &str, misses: f64, refills: f64| Pattern {
         name: name.to_owned(),
@@ -29,35 +29,40 @@ pub(super) fn patterns() -> CalibratedTraffic {
 
 /// The same with the first event only.
 pub(super) fn one_event() -> CalibratedTraffic {
-    let mut one = patterns();
-    one.events.truncate(1);
-    one.spreads.truncate(1);
-    for pattern in &mut one.patterns {
+    let mut calibrated = patterns();
+    calibrated.events.truncate(1);
+    calibrated.spreads.truncate(1);
+    for pattern in &mut calibrated.patterns {
         pattern.counts.truncate(1);
     }
-    one
+    calibrated
 }
 
-/// The counts of bytes of each pattern, with the error of counting and that of the patterns.
-pub(super) fn counts(of: &CalibratedTraffic, bytes: &[f64], random: &mut Random) -> OwnerCounts {
+/// The counts of an owner that moves these bytes of each pattern, with a random error of counting
+/// and of the patterns.
+pub(super) fn counts(
+    calibrated: &CalibratedTraffic,
+    bytes: &[f64],
+    random: &mut Random,
+) -> OwnerCounts {
     let count = |event: usize| -> f64 {
-        let parts = of.patterns.iter().zip(bytes);
+        let parts = calibrated.patterns.iter().zip(bytes);
         parts
             .map(|(pattern, bytes)| pattern.counts[event] * bytes)
             .sum()
     };
-    let counts = (0..of.events.len()).map(|event| {
+    let counts = (0..calibrated.events.len()).map(|event| {
         let exact = count(event);
-        let error = hypot(exact.sqrt(), of.spreads[event] * exact);
+        let error = hypot(exact.sqrt(), calibrated.spreads[event] * exact);
         (exact + error * normal(random)).max(0.0)
     });
     OwnerCounts {
         counts: counts.collect(),
-        variances: vec![0.0; of.events.len()],
+        variances: vec![0.0; calibrated.events.len()],
     }
 }
 
-/// Of mean 0 and deviation 1: the sum of twelve uniform numbers less 6.
+/// A nearly normal number with mean 0 and deviation 1: the sum of twelve uniform numbers minus 6.
 pub(super) fn normal(random: &mut Random) -> f64 {
     (0..12).map(|_| random.uniform()).sum::<f64>() - 6.0
 }
@@ -73,39 +78,42 @@ pub(super) enum Kind {
     Unlike,
 }
 
-/// The bytes of an owner, by pattern; skewed over three decades.
+/// The bytes of an owner, by pattern. Their sum varies over three decades.
 pub(super) fn draw(kind: Kind, owner: usize, patterns: usize, random: &mut Random) -> Vec<f64> {
-    let all = 10_f64.powf(7.0 + 3.0 * random.uniform());
+    let sum = 10_f64.powf(7.0 + 3.0 * random.uniform());
     let mut parts = vec![0.0; patterns];
     match kind {
-        Kind::Pure => parts[usize::try_from(random.below(patterns as u64)).unwrap()] = all,
+        Kind::Pure => parts[usize::try_from(random.below(patterns as u64)).unwrap()] = sum,
         Kind::Mixed => parts
             .iter_mut()
-            .for_each(|part| *part = all * random.uniform()),
-        Kind::Unlike => parts[if owner == 0 { 4 } else { 0 }] = all,
+            .for_each(|part| *part = sum * random.uniform()),
+        Kind::Unlike => parts[if owner == 0 { 4 } else { 0 }] = sum,
     }
     parts
 }
 
-/// Windows of each case.
+/// The number of windows of each case.
 pub(super) const RUNS: usize = 250;
 
-/// How many of the stated bytes are within one and two errors, of all that are stated and not.
+/// How often the stated bytes of owners are within one error of the truth, and within two errors.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
+    /// Owners of all windows, whether their bytes are stated or not.
     owners: usize,
     pub(super) stated: usize,
-    once: usize,
-    twice: usize,
-    /// Relative errors.
+    within_one: usize,
+    within_two: usize,
+    /// Stated errors, relative to the stated bytes.
     pub(super) errors: Vec<f64>,
+    /// Why bytes are not stated.
     pub(super) reasons: Vec<NoPart>,
     /// Windows without an estimate.
     pub(super) unknown: usize,
 }
 
-/// What owners moved and what was counted of it.
+/// A window with the bytes that owners moved, and what was counted.
 pub(super) struct TrueWindow {
+    /// The bytes of each owner.
     pub(super) truths: Vec<f64>,
     pub(super) counts: Vec<Option<OwnerCounts>>,
     /// What the socket counted.
@@ -129,24 +137,24 @@ impl TrueWindow {
 }
 
 impl Coverage {
-    /// By the calibration that owners really have, `truth`, and by the one of the file, `of`.
-    /// `only` is the owner that counts.
+    /// The coverage of estimates by `calibrated`, if the events really count as `truth`
+    /// says. `only`: the only owner that is checked; None: all owners.
     pub(super) fn of(
-        [of, truth]: [&CalibratedTraffic; 2],
+        [calibrated, truth]: [&CalibratedTraffic; 2],
         owners: usize,
         only: Option<usize>,
         mut draw: impl FnMut(usize, &mut Random) -> Vec<f64>,
     ) -> Self {
-        Self::over_windows(of, only, |random| {
+        Self::over_windows(calibrated, only, |random| {
             let bytes: Vec<_> = (0..owners).map(|it| draw(it, random)).collect();
             let counts = bytes.iter().map(|bytes| counts(truth, bytes, random));
             TrueWindow::new(&bytes, counts.collect())
         })
     }
 
-    /// Of windows of the owners of a socket; `only` is the owner that counts.
+    /// The coverage over [`RUNS`] windows. `only`: the only owner that is checked; None: all.
     pub(super) fn over_windows(
-        of: &CalibratedTraffic,
+        calibrated: &CalibratedTraffic,
         only: Option<usize>,
         mut window: impl FnMut(&mut Random) -> TrueWindow,
     ) -> Self {
@@ -159,7 +167,7 @@ impl Coverage {
                 moved,
                 apart,
             } = window(&mut random);
-            let Ok(found) = of.estimate(&counts, moved, apart * moved) else {
+            let Ok(found) = calibrated.estimate(&counts, moved, apart * moved) else {
                 coverage.unknown += 1;
                 continue;
             };
@@ -181,8 +189,8 @@ impl Coverage {
             Ok(stated) => {
                 let errors = (stated.traffic - truth).abs() / stated.error.all();
                 self.stated += 1;
-                self.once += usize::from(errors <= 1.0);
-                self.twice += usize::from(errors <= 2.0);
+                self.within_one += usize::from(errors <= 1.0);
+                self.within_two += usize::from(errors <= 2.0);
                 self.errors.push(stated.error.all() / stated.traffic);
             }
             Err(why) => self.reasons.push(why),
@@ -196,20 +204,20 @@ impl Coverage {
             "{what}: {} of {} stated, {:.3} within the error, {:.3} within twice, median {:?}",
             self.stated,
             self.owners,
-            part(self.once),
-            part(self.twice),
+            part(self.within_one),
+            part(self.within_two),
             self.errors.get(self.errors.len() / 2),
         );
         let none = self.stated == 0;
-        assert!(none || part(self.once) >= 0.95, "{what}");
-        assert!(none || part(self.twice) >= 0.99, "{what}");
+        assert!(none || part(self.within_one) >= 0.95, "{what}");
+        assert!(none || part(self.within_two) >= 0.99, "{what}");
     }
 }
 
 /// The bytes of three owners, by pattern.
-pub(super) fn three_owners(of: &CalibratedTraffic, random: &mut Random) -> Vec<Vec<f64>> {
+pub(super) fn three_owners(calibrated: &CalibratedTraffic, random: &mut Random) -> Vec<Vec<f64>> {
     let kinds = [Kind::Pure, Kind::Mixed, Kind::Pure];
     let all = kinds.iter().enumerate();
-    all.map(|(owner, kind)| draw(*kind, owner, of.patterns.len(), random))
+    all.map(|(owner, kind)| draw(*kind, owner, calibrated.patterns.len(), random))
         .collect()
 }

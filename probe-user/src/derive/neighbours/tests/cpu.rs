@@ -6,7 +6,7 @@ use super::{container, gauge, values};
 use crate::{
     derive::{
         MetricInfo, NeighbourEvidence, NeighbourVerdict, Neighbours, Report, Subject,
-        neighbours::usual::{REMEMBERED, USUAL},
+        neighbours::usual::{MAX_CALM, MIN_CALM},
     },
     join::{Entity, EntityWaits, WaitRows, WaitedFor},
 };
@@ -67,10 +67,11 @@ fn window(neighbours: &mut Neighbours, ratio: f64, others: f64) -> (Report, Vec<
     judge(neighbours, &waited)
 }
 
-/// Ten windows in which `web` waits a tenth of its time, half of that behind others.
-fn calm() -> Neighbours {
+/// The detection after ten windows in which `web` waits a tenth of its time, half of that behind
+/// others.
+fn after_calm_windows() -> Neighbours {
     let mut neighbours = Neighbours::new(None);
-    for at in 0..USUAL {
+    for at in 0..MIN_CALM {
         let ratio = if at % 2 == 0 { 0.11 } else { 0.09 };
         let (report, verdicts) = window(&mut neighbours, ratio, 0.2);
         assert_eq!(
@@ -83,7 +84,7 @@ fn calm() -> Neighbours {
 
 #[test]
 fn three_windows_of_long_waits_behind_others_are_a_verdict() {
-    let mut neighbours = calm();
+    let mut neighbours = after_calm_windows();
     for _ in 0..2 {
         let (report, verdicts) = window(&mut neighbours, 0.6, 3.0);
         assert_eq!(verdicts, []);
@@ -116,7 +117,7 @@ fn three_windows_of_long_waits_behind_others_are_a_verdict() {
 /// Once its neighbour stops, a container that never waits has no row of waits.
 #[test]
 fn a_verdict_ends_without_a_row_of_waits() {
-    let mut neighbours = calm();
+    let mut neighbours = after_calm_windows();
     for _ in 0..3 {
         window(&mut neighbours, 0.6, 3.0);
     }
@@ -137,8 +138,8 @@ fn a_verdict_ends_without_a_row_of_waits() {
 /// However long it lasts, the disturbed level does not become the usual one.
 #[test]
 fn a_verdict_lasts_as_long_as_the_neighbour() {
-    let mut neighbours = calm();
-    let begun = (0..2 * REMEMBERED).filter(|_| {
+    let mut neighbours = after_calm_windows();
+    let begun = (0..2 * MAX_CALM).filter(|_| {
         let (_, verdicts) = window(&mut neighbours, 0.6, 3.0);
         verdicts.iter().any(|verdict| verdict.begins)
     });
@@ -161,7 +162,7 @@ fn own_idle_throttled_and_short_waits_are_no_verdict() {
         (&little, false),
     ];
     for (behind, throttled) in cases {
-        let mut neighbours = calm();
+        let mut neighbours = after_calm_windows();
         let waited = Waited {
             ratio: 0.9,
             behind,
@@ -178,7 +179,7 @@ fn own_idle_throttled_and_short_waits_are_no_verdict() {
 
 #[test]
 fn without_waits_or_their_ratio_nobody_is_judged() {
-    let mut neighbours = calm();
+    let mut neighbours = after_calm_windows();
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
     assert_eq!(neighbours.judge(&mut report, None), []);
@@ -188,13 +189,13 @@ fn without_waits_or_their_ratio_nobody_is_judged() {
     );
 }
 
-/// A container that is idle for long keeps its usual level.
+/// Only the end of a container removes its history, so an idle one keeps its usual level.
 #[test]
 fn containers_that_ended_are_forgotten() {
-    let mut neighbours = calm();
-    let known = |neighbours: &Neighbours| neighbours.cpu.histories.0.len();
+    let mut neighbours = after_calm_windows();
+    let history_count = |neighbours: &Neighbours| neighbours.cpu.histories.0.len();
     neighbours.forget(&[container("web")].into());
-    assert_eq!(known(&neighbours), 1);
+    assert_eq!(history_count(&neighbours), 1);
     neighbours.forget(&[container("batch")].into());
-    assert_eq!(known(&neighbours), 0);
+    assert_eq!(history_count(&neighbours), 0);
 }

@@ -13,7 +13,7 @@ use crate::{
         ReportSection, Subject,
         neighbours::{
             memory::IPC,
-            usual::{BEGINS, ContainerHistory, ENDS, JUDGED, REMEMBERED},
+            usual::{BEGINS, ContainerHistory, ENDS, JUDGED, MAX_CALM},
         },
     },
     machine::Pmus,
@@ -29,7 +29,7 @@ fn plan(metrics: &str) -> Plan {
     of_metrics(metrics, machine, &pmus, 2)
 }
 
-/// A session with a peak of 100 GB/s.
+/// The detection for sockets with a peak of 100 GB/s.
 fn neighbours() -> Neighbours {
     let memory = MemoryNeighbours::new(&plan(&format!("{READ},{WRITE},ipc")), 100e9);
     Neighbours::new(Some(memory.unwrap()))
@@ -77,7 +77,7 @@ fn report(given: &GivenWindow<'_>) -> Report {
     report
 }
 
-/// A window with this IPC of `web`, and with `batch`, which causes nearly all reads.
+/// A window in which `web` has this IPC, and `batch` causes nearly all of `read` GB/s.
 fn window(ipc: f64, read: f64) -> Report {
     let containers = [("web", ipc, 1.0), ("batch", 1.0, read - 1.0)];
     report(&GivenWindow {
@@ -86,8 +86,8 @@ fn window(ipc: f64, read: f64) -> Report {
     })
 }
 
-/// Ten windows without pressure, with an IPC of 2.0 ± 0.1.
-fn calm(neighbours: &mut Neighbours) {
+/// Judges ten windows without pressure, with an IPC of 2.0 ± 0.1.
+fn judge_calm_windows(neighbours: &mut Neighbours) {
     for at in 0..10 {
         let ipc = 2.0 + if at % 2 == 0 { 0.1 } else { -0.1 };
         assert_eq!(neighbours.judge(&mut window(ipc, 10.0), None), []);
@@ -97,10 +97,10 @@ fn calm(neighbours: &mut Neighbours) {
 #[test]
 fn three_low_windows_of_five_under_pressure_are_a_verdict() {
     let mut neighbours = neighbours();
-    calm(&mut neighbours);
+    judge_calm_windows(&mut neighbours);
     assert_eq!(neighbours.judge(&mut window(1.2, 90.0), None), []);
     assert_eq!(neighbours.judge(&mut window(1.2, 90.0), None), []);
-    // One window in between that is not low does not matter.
+    // A window with the usual IPC in between does not matter.
     assert_eq!(neighbours.judge(&mut window(2.0, 90.0), None), []);
     let mut third = window(1.2, 90.0);
     let verdicts = neighbours.judge(&mut third, None);
@@ -142,13 +142,13 @@ fn three_low_windows_of_five_under_pressure_are_a_verdict() {
 #[test]
 fn a_verdict_ends_when_at_most_one_window_of_five_is_low() {
     let mut neighbours = neighbours();
-    calm(&mut neighbours);
+    judge_calm_windows(&mut neighbours);
     let mut holds = |ipc| !neighbours.judge(&mut window(ipc, 90.0), None).is_empty();
     let lows = [1.2; 5].map(&mut holds);
     assert_eq!(lows, [false, false, true, true, true]);
     // Two of the last five continue the verdict.
-    let goods = [2.0; 5].map(&mut holds);
-    assert_eq!(goods, [true, true, true, false, false]);
+    let recovered = [2.0; 5].map(&mut holds);
+    assert_eq!(recovered, [true, true, true, false, false]);
     assert!(!holds(1.2) && !holds(2.0) && !holds(1.2));
 }
 
@@ -156,7 +156,7 @@ fn a_verdict_ends_when_at_most_one_window_of_five_is_low() {
 fn without_pressure_or_a_drop_there_is_no_verdict() {
     for (ipc, read) in [(1.2, 79.0), (1.81, 90.0), (3.0, 90.0)] {
         let mut neighbours = neighbours();
-        calm(&mut neighbours);
+        judge_calm_windows(&mut neighbours);
         for _ in 0..20 {
             assert_eq!(
                 neighbours.judge(&mut window(ipc, read), None),
@@ -171,8 +171,8 @@ fn without_pressure_or_a_drop_there_is_no_verdict() {
 #[test]
 fn the_usual_level_follows_the_container() {
     let mut neighbours = neighbours();
-    calm(&mut neighbours);
-    for _ in 0..REMEMBERED {
+    judge_calm_windows(&mut neighbours);
+    for _ in 0..MAX_CALM {
         assert_eq!(neighbours.judge(&mut window(1.2, 10.0), None), []);
     }
     for _ in 0..5 {
@@ -224,11 +224,12 @@ fn a_plan_without_the_needed_metrics_is_refused() {
 #[test]
 fn containers_that_ended_are_forgotten() {
     let mut neighbours = neighbours();
-    let known = |neighbours: &Neighbours| neighbours.memory.as_ref().unwrap().histories.0.len();
+    let history_count =
+        |neighbours: &Neighbours| neighbours.memory.as_ref().unwrap().histories.0.len();
     neighbours.judge(&mut window(2.0, 10.0), None);
-    assert_eq!(known(&neighbours), 2);
+    assert_eq!(history_count(&neighbours), 2);
     neighbours.forget(&[container("web")].into());
-    assert_eq!(known(&neighbours), 1);
+    assert_eq!(history_count(&neighbours), 1);
 }
 
 proptest! {

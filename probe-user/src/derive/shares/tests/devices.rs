@@ -1,4 +1,4 @@
-//! Shares of device traffic: by bytes, by holder, or the reason for their absence.
+//! Shares of device traffic: by bytes, by the holder of the device, or a reason in their place.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn device(address: &str, class: u32, block: Option<&str>) -> Device {
     }
 }
 
-/// Devices of socket 0, each on its own root port, and a second of counts for them.
+/// A plan with devices of socket 0, each on its own root port, and a window of one second.
 fn plan_and_window(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, Window) {
     let mut plan = plan(
         "grace",
@@ -84,7 +84,8 @@ fn traffic_of_a_block_device_is_shared_by_bytes() {
             .collect::<Vec<_>>()
     };
     let row = |owner: &str, value| (owner.to_owned(), value);
-    // The counts of local and remote memory add up to 2 GB/s. A device reads what is written to it.
+    // The counts of local and remote memory add up to 2 GB/s. A write to a device makes the device
+    // read memory.
     assert_eq!(
         shares_of("pcie_read_bandwidth"),
         [

@@ -62,7 +62,7 @@ fn reads(gpu: u64) -> impl Fn(&str, u32) -> u64 {
         (event, 0) if event.contains("/gmem_rd_data/") => gpu,
         (event, 1) if event.contains("/socket_0_rd_data/") => 1_000_000,
         (event, 2) if event.contains("/socket_0_rd_data/") => 2_000_000,
-        // These reads are not of the memory of socket 0.
+        // Reads of the memory of socket 1.
         (event, 3) if event.contains("/socket_1_rd_data/") => 4_000_000,
         _ => 0,
     }
@@ -112,8 +112,8 @@ fn reads_of_four_sockets_are_divided_by_destination() {
     );
     let shares = of_socket_0(&plan, 0).unwrap();
     assert_eq!(shares.measured(), 10_000_000);
-    // The counts of source and destination may differ by 79 in a thousand reads sent, which are
-    // then unattributed.
+    // Source and destination may count reads differently: 79 of a thousand reads sent are
+    // unattributed.
     assert_eq!(shares.unattributed, 237_000);
     assert_eq!(
         counts(&shares),
@@ -121,7 +121,7 @@ fn reads_of_four_sockets_are_divided_by_destination() {
     );
 }
 
-/// Reads that a socket sent may have gone to GPU memory: at most as many as were counted there.
+/// Reads that a socket sent may have gone to GPU memory, up to the number of reads counted there.
 #[test]
 fn reads_of_gpu_memory_widen_the_error() {
     let multi = Chip::named("grace-hopper-multi");

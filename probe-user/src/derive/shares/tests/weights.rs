@@ -22,12 +22,13 @@ fn names(plan: &Plan) -> Vec<(&str, bool)> {
         .collect()
 }
 
-/// A million lines at every memory controller, none of devices.
+/// A million lines at the memory of each socket, by its two counters; none of devices.
 fn lines(event: &str, _: u32) -> u64 {
     u64::from(event.contains("imc")) * 500_000
 }
 
-/// Counts of one weight, by socket and cgroup: local memory, and memory of the other socket.
+/// Adds counts of the weight of `traffic`, by socket and cgroup: accesses to local memory, and to
+/// memory of the other socket.
 fn add(window: &mut Window, plan: &Plan, traffic: MemoryTraffic, counts: &[(u32, u64, [u64; 2])]) {
     let weight = plan
         .weights
@@ -79,8 +80,8 @@ fn weights_of_a_xeon_depend_on_the_number_of_sockets() {
     }
 }
 
-/// Devices of the other socket are included in the count, so two sockets have no shares; writes of
-/// cores are not counted.
+/// Two sockets have no shares: the count of reads includes devices of the other socket. Writes have
+/// no shares, since cores do not count them.
 #[test]
 fn the_reads_of_an_epyc_are_divided_by_fills_from_memory() {
     let metric = "memory_bandwidth_read";
@@ -140,7 +141,7 @@ fn the_reads_of_two_xeons_are_divided_by_memory() {
     );
 }
 
-/// The memory of a write is unknown: it is assumed where its owner reads, else local.
+/// To which memory a write goes is unknown: it is assumed where its owner reads, else local.
 #[test]
 fn writes_of_two_xeons_go_where_their_owner_reads() {
     let metric = "memory_bandwidth_write";
@@ -200,7 +201,7 @@ fn an_owner_that_ran_uncounted_has_a_reason() {
         (0, CgroupId::IDLE.0, [0, 0]),
     ];
     let mut window = window(&plan, &local_beats, &counted);
-    // Cgroup 9 existed before, and did not run.
+    // Cgroup 9 has counts of earlier windows, and did not run in this one.
     let idle = window
         .on_socket
         .values()
@@ -224,7 +225,7 @@ fn an_owner_that_ran_uncounted_has_a_reason() {
     assert_eq!(reasons, expected);
 }
 
-/// Weights with a running ratio of a quarter leave the rest uncertain.
+/// With a running ratio of a quarter, three quarters of the weights are uncertain.
 #[test]
 fn multiplexing_is_in_the_error_and_shown() {
     let plan = grace();
@@ -250,8 +251,7 @@ fn multiplexing_is_in_the_error_and_shown() {
     assert!((error - 0.75 / 2_f64.sqrt()).abs() < 1e-3, "{error}");
 }
 
-/// The counting error is stated, but is no interval: it omits how well the weight represents the
-/// traffic.
+/// The counting error makes no interval: it excludes how well the weight represents the traffic.
 #[test]
 fn a_share_by_a_weight_has_no_interval() {
     let plan = grace();

@@ -9,7 +9,7 @@ use crate::{
     window::{self, Owner},
 };
 
-/// Reads of the memory of socket 0, and how many of them socket 1 sent.
+/// A metric of reads of memory, and a window in which socket 1 sent this many reads to socket 0.
 fn reads(sent: u64) -> (PlannedMetric, Window) {
     let machine = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
     let catalogue = Catalogue::builtin().unwrap();
@@ -77,7 +77,8 @@ fn by(method: Method, sockets: impl IntoIterator<Item = (u32, SocketWeights)>) -
     }
 }
 
-/// The method, and the counts by cgroup, of 1,000 reads of the memory of socket 0.
+/// The shares of 1,000 reads of the memory of socket 0, of which socket 1 sent `sent`: the method,
+/// and the counts by cgroup.
 fn shares(sent: u64, weights: &[Weights]) -> Result<(Method, Vec<(u64, u64)>), NoShare> {
     let (planned, window) = reads(sent);
     let counted = UncoreCount {
@@ -92,19 +93,19 @@ fn shares(sent: u64, weights: &[Weights]) -> Result<(Method, Vec<(u64, u64)>), N
 }
 
 #[test]
-fn without_samples_of_a_socket_that_took_part_counters_tell() {
+fn counters_are_the_weight_if_a_socket_that_took_part_has_no_samples() {
     let spe = by(Method::Spe, [(0, accesses(7, 100))]);
     let counters = [(0, accesses(8, 100)), (1, accesses(9, 100))];
-    let all = [spe, by(misses(), counters)];
+    let all_weights = [spe, by(misses(), counters)];
     // Source and destination of 500 sent counts may differ by 7.9%: 40 are unattributed.
     let of_both = (misses(), vec![(8, 460), (9, 500)]);
-    assert_eq!(shares(500, &all), Ok(of_both));
-    assert_eq!(shares(0, &all), Ok((Method::Spe, vec![(7, 1_000)])));
+    assert_eq!(shares(500, &all_weights), Ok(of_both));
+    assert_eq!(shares(0, &all_weights), Ok((Method::Spe, vec![(7, 1_000)])));
 }
 
 /// The reason is the first other than [`NoShare::NoWeight`].
 #[test]
-fn counters_without_an_answer_state_the_reason() {
+fn rotated_out_counters_are_the_reason() {
     let out = SocketWeights {
         rotated_out: true,
         ..SocketWeights::default()
@@ -118,31 +119,31 @@ fn counters_without_an_answer_state_the_reason() {
 #[test]
 fn the_memory_of_an_idle_socket_is_read_by_the_other_one() {
     let counters = [(0, accesses(8, 0)), (1, accesses(9, 100))];
-    let all = [by(misses(), counters)];
+    let all_weights = [by(misses(), counters)];
     let of_other = (misses(), vec![(9, 500)]);
-    assert_eq!(shares(500, &all), Ok(of_other));
-    assert_eq!(shares(0, &all), Err(NoShare::NoWeight));
+    assert_eq!(shares(500, &all_weights), Ok(of_other));
+    assert_eq!(shares(0, &all_weights), Err(NoShare::NoWeight));
 }
 
-/// The skew of the socket's own count and of the other's adds up.
+/// The skews of the counts of both sockets add up.
 #[test]
 fn the_edges_of_all_counts_are_an_error() {
     let (planned, mut window) = reads(500);
     window.uncore[0].skew = 5;
     let counters = [(0, accesses(8, 100)), (1, accesses(9, 100))];
-    let all = [by(misses(), counters)];
+    let all_weights = [by(misses(), counters)];
     let counted = UncoreCount {
         count: 1_000,
         skew: 7,
     };
     let traffic = traffic(&planned, &window, 0, counted, false).unwrap();
-    let shares = by_cpus(&planned, &window, &all, 0, &traffic).unwrap();
+    let shares = by_cpus(&planned, &window, &all_weights, 0, &traffic).unwrap();
     assert_eq!(shares.skew, 12);
 }
 
-/// The target memory of an owner's writes is unknown if its reads are.
+/// To which memory an owner writes is unknown if its reads are unknown.
 #[test]
-fn writes_of_who_was_not_seen_reading_go_nowhere() {
+fn writes_of_an_owner_with_unseen_reads_are_unseen() {
     let reads = Weights {
         by_memory: true,
         ..by(misses(), [(0, accesses(7, 100))])
@@ -166,6 +167,6 @@ fn writes_of_who_was_not_seen_reading_go_nowhere() {
     assert_eq!(known, [(7, 50)]);
     assert_eq!(here.remote[&owner(7)].weight, 50);
     assert_eq!(here.unseen.keys().collect::<Vec<_>>(), [&owner(8)]);
-    // No reads on socket 1 would tell.
+    // Without reads on socket 1, the memory of all its writes is unknown.
     assert!(divided.sockets[&1].rotated_out);
 }

@@ -1,4 +1,4 @@
-//! Traffic between sockets: source and destination count it differently.
+//! Traffic between sockets, which source and destination count differently.
 
 use super::*;
 
@@ -17,12 +17,12 @@ fn traffic(measured: u64, sent: u64) -> Traffic {
     }
 }
 
-/// Socket 0 with these local weights; on socket 1 all remote accesses are of cgroup 7.
+/// Weights: these local accesses on socket 0, and remote accesses of cgroup 7 on socket 1.
 fn with_local(list: &[(u64, u64)]) -> Weights {
     sockets(vec![local(list), remote(&[(7, 5_000_000)])])
 }
 
-/// The other socket uses an idle socket's memory: the difference of counts is unattributed.
+/// Only the other socket uses this socket's memory: the difference of the counts is unattributed.
 #[test]
 fn the_difference_of_source_and_destination_has_no_owner() {
     let more = with_local(&[])
@@ -33,8 +33,8 @@ fn the_difference_of_source_and_destination_has_no_owner() {
     assert_eq!((counts(&less), less.unattributed), (vec![(7, 968)], 0));
 }
 
-/// The example of writes in NVIDIA's tuning guide: 3.3 % more at the destination. A small container
-/// on the idle socket gets none of the difference, and no share that looks certain.
+/// In the example of writes in NVIDIA's tuning guide, the destination counts 3.3 % more. A small
+/// container on the idle socket gets nothing of the difference, and its share is unknown.
 #[test]
 fn a_small_local_weight_does_not_get_the_difference() {
     let (measured, sent) = (993_278_696, 961_728_219);
@@ -56,8 +56,8 @@ fn a_small_local_weight_does_not_get_the_difference() {
     );
 }
 
-/// The example of reads in NVIDIA's tuning guide: the source counts 7.9 % more than arrives. All of
-/// it may be remote, and local reads are unknown.
+/// In the example of reads in NVIDIA's tuning guide, the source counts 7.9 % more than the
+/// destination. All reads may be remote, so local reads are unknown.
 #[test]
 fn local_reads_are_unknown_if_the_source_counts_more() {
     let (measured, sent) = (33_542_984, 36_189_087);
@@ -65,20 +65,20 @@ fn local_reads_are_unknown_if_the_source_counts_more() {
         .cpu_reads(0, &traffic(measured, sent))
         .unwrap();
     assert_eq!((share(&shares, 7).0, shares.unattributed), (measured, 0));
-    let of = |cgroup| shares.owners[&owner(cgroup)];
+    let part = |cgroup| shares.owners[&owner(cgroup)];
     assert_eq!(
-        (of(2).count, of(2).why_incomplete),
+        (part(2).count, part(2).why_incomplete),
         (0, Some(NoShare::WithinMismatch))
     );
     // An owner without counted accesses has no traffic, which is certain.
-    assert_eq!((of(3).count, of(3).why_incomplete), (0, None));
+    assert_eq!((part(3).count, part(3).why_incomplete), (0, None));
 }
 
 /// The local part is the rest after remote traffic and mismatch. If it is as large as the remote
-/// part, its error is 15.8 %, twice the mismatch: what is not attributed, and as much of the remote
-/// part, may be local. If it is a tenth of that, its error is ten times as large.
+/// part, its error is 15.8 %, twice the mismatch: the unattributed part, and as much of the remote
+/// part, may be local. If the local part is a tenth of that, its error is ten times as large.
 #[test]
-fn local_shares_err_by_the_mismatch() {
+fn the_error_of_local_shares_is_twice_the_remote_mismatch() {
     let local = [(2, 1_000_000_000), (3, 3_000_000_000)];
     let error_of = |rest: u64| {
         let traffic = traffic(1_079_000_000 + rest, 1_000_000_000);

@@ -5,7 +5,8 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::calibration::{CalibratedTraffic, MadeOn, Pattern};
 
-/// Streams count one miss in four, and each refill; chases count both.
+/// A stream has a refill for each count of traffic, and a miss for every fourth. A chase has a
+/// refill and a miss for each.
 fn calibration() -> CalibratedTraffic {
     let pattern = |name: &str, counts: [f64; 2]| Pattern {
         name: name.to_owned(),
@@ -42,7 +43,7 @@ fn shares(
     rows(of, weights, socket, traffic, &[], |owner| owner)
 }
 
-/// `ran` ran too, and each owner belongs to a row.
+/// As [`shares`], with owners that `ran` without counts, and the row of each owner.
 fn rows<R: Ord>(
     of: &CalibratedTraffic,
     weights: &[Weights],
@@ -56,10 +57,10 @@ fn rows<R: Ord>(
     super::super::calibrated::shares(of, made_on, weights, socket, traffic, ran, row_of)
 }
 
-/// Owners 2 and 3 are one row, 4 and 5 another; 5 ran and counted nothing, 6 too.
+/// Owners 2 and 3 are one row, 4 and 5 another, 6 a third. Owners 5 and 6 ran without counts.
 #[test]
 fn owners_of_a_row_have_one_share() {
-    // Of 2 alone no mixture has the counts.
+    // No mixture has the counts of owner 2 alone.
     let misses = local(&[(2, 600_000), (3, 400_000), (4, 1_000_000)]);
     let refills = local(&[(2, 400_000), (3, 3_600_000), (4, 1_000_000)]);
     let weights = both(misses, refills);
@@ -85,9 +86,9 @@ fn traffic(measured: u64) -> Traffic {
     }
 }
 
-/// A stream and a chase with the same misses: one weight gives both half of the traffic.
+/// A stream and a chase have the same misses, so one weight would give each half of the traffic.
 #[test]
-fn patterns_are_told_apart() {
+fn two_events_distinguish_patterns() {
     let misses = local(&[(2, 1_000_000), (3, 1_000_000)]);
     let refills = local(&[(2, 4_000_000), (3, 1_000_000)]);
     let found = shares(
@@ -108,14 +109,14 @@ fn patterns_are_told_apart() {
 }
 
 #[test]
-fn what_is_not_known_has_a_reason() {
+fn unknown_shares_have_a_reason() {
     let misses = local(&[(2, 1_000), (3, 5_000), (4, 0)]);
     let mut refills = local(&[(2, 4_000), (3, 1_000), (4, 0)]);
     refills.unseen = unseen(&[(5, 1)]);
     let found = shares(&calibration(), &both(misses, refills), 0, &traffic(9_000));
     let found = found.unwrap().unwrap();
     let why = |owner| found.owners[&super::owner(owner)].why_incomplete;
-    // 5,000 misses with 1,000 refills are of no pattern; one owner was not counted.
+    // No pattern has 5,000 misses with 1,000 refills. Owner 5 was not counted.
     assert_eq!(why(3), Some(NoShare::NoMixture));
     assert_eq!(why(5), Some(NoShare::OwnerUnseen));
     assert_eq!((why(4), found.owners[&owner(4)].count), (None, 0));
@@ -123,7 +124,7 @@ fn what_is_not_known_has_a_reason() {
 }
 
 #[test]
-fn a_calibration_of_another_machine_is_found_out() {
+fn a_calibration_that_contradicts_the_traffic_gives_no_shares() {
     let of = |measured| {
         let (misses, refills) = (local(&[(2, 250_000)]), local(&[(2, 1_000_000)]));
         shares(
@@ -140,7 +141,7 @@ fn a_calibration_of_another_machine_is_found_out() {
 }
 
 #[test]
-fn it_needs_all_of_its_events() {
+fn a_calibration_needs_all_of_its_events() {
     let misses = [counted("misses", local(&[(2, 1)]))];
     assert_eq!(shares(&calibration(), &misses, 0, &traffic(1)), None);
     let mut out = local(&[(2, 1)]);
@@ -150,7 +151,7 @@ fn it_needs_all_of_its_events() {
 }
 
 proptest! {
-    /// Shares, devices and the rest are the traffic, whatever was counted.
+    /// Shares, devices and the rest add up to the traffic, whatever was counted.
     #[test]
     fn nothing_is_lost(
         list in vec((0..1_u64 << 40, 0..1_u64 << 40), 1..10),

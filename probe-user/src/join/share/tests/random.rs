@@ -1,4 +1,4 @@
-//! Shares of random traffic: nothing is lost, no owner gets more than its quota.
+//! Shares of random traffic: they add up to it, and no owner gets more than its quota.
 
 use proptest::{collection::btree_map, prelude::*};
 
@@ -68,12 +68,12 @@ proptest! {
         prop_assert!(shares.unattributed >= fraction(remote, MISMATCH, 1000).min(left - remote));
     }
 
-    /// In one division every owner gets its quota to within one count; a zero weight gets nothing.
+    /// In one division every owner gets its quota, or one count more; a zero weight gets nothing.
     #[test]
-    fn everyone_gets_what_is_due(total in 0..1_u64 << 50, list in any_weights()) {
+    fn every_owner_gets_its_quota(total in 0..1_u64 << 50, list in any_weights()) {
         let sum: u128 = list.values().map(|weight| u128::from(weight.weight)).sum();
         let socket = SocketWeights { local: list.clone(), ..SocketWeights::default() };
-        let shares = sockets(vec![socket]).own(0, &all_of(total), false).unwrap();
+        let shares = sockets(vec![socket]).own(0, &traffic_of(total), false).unwrap();
         prop_assert_eq!(shares.measured(), total);
         if sum == 0 {
             prop_assert_eq!(shares.unattributed, total);
@@ -87,9 +87,8 @@ proptest! {
         }
     }
 
-    /// The unit of the weights does not matter.
     #[test]
-    fn the_unit_does_not_matter(
+    fn the_unit_of_the_weights_does_not_matter(
         total in 0..1_u64 << 50,
         list in btree_map(0..20_u64, 0..1_u64 << 30, 1..20),
         unit in 1..1_000_u64,
@@ -97,7 +96,7 @@ proptest! {
         let list: Vec<_> = list.into_iter().collect();
         let scaled: Vec<_> = list.iter().map(|(cgroup, weight)| (*cgroup, weight * unit)).collect();
         let of = |list: &[(u64, u64)]| {
-            counts(&sockets(vec![local(list)]).own(0, &all_of(total), false).unwrap())
+            counts(&sockets(vec![local(list)]).own(0, &traffic_of(total), false).unwrap())
         };
         prop_assert_eq!(of(&list), of(&scaled));
     }

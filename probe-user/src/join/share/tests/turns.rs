@@ -1,4 +1,4 @@
-//! Multiplexed weights of owners that work in bursts: whether the stated error covers the truth.
+//! Multiplexed weights of owners that work in bursts: the stated error covers the true share.
 
 use probe_common::UsageRow;
 
@@ -9,17 +9,18 @@ use crate::{
 };
 
 /// Length of a multiplexing interval, in ns.
-const TURN: u64 = 4_000_000;
-const TURNS: u64 = 16;
+const INTERVAL: u64 = 4_000_000;
+/// Multiplexing intervals in a window.
+const INTERVALS: u64 = 16;
 
-/// The true accesses of an owner in a window, and its row: its weight ran in one interval of four.
-/// The owner works in half of the intervals, each time at another rate.
-fn owner_in_turns(random: &mut Random, spread: f64) -> (u64, GroupCounts) {
+/// The true accesses of an owner in a window, and its row. The owner works in half of the
+/// intervals, each time at another rate. Its weight is counted in one interval of four.
+fn multiplexed_owner(random: &mut Random, spread: f64) -> (u64, GroupCounts) {
     let base = random.rate(1.0);
     let first = random.even();
     let mut truth = 0;
     let mut row = UsageRow::ZERO;
-    for turn in 0..TURNS {
+    for interval in 0..INTERVALS {
         let rate = match random.even() < 0.5 {
             true => base * random.rate(spread),
             false => 0.0,
@@ -31,10 +32,10 @@ fn owner_in_turns(random: &mut Random, spread: f64) -> (u64, GroupCounts) {
         )]
         let count = rate.round() as u64;
         truth += count;
-        row.enabled += TURN;
-        if float(turn % 4) == (first * 4.0).floor() {
+        row.enabled += INTERVAL;
+        if float(interval % 4) == (first * 4.0).floor() {
             row.counts[0] += count;
-            row.running += TURN;
+            row.running += INTERVAL;
         }
     }
     (truth, GroupCounts::of(&row))
@@ -57,13 +58,13 @@ fn errors(spread: f64) -> Vec<(f64, f64)> {
         let mut window = window::tests::empty();
         let mut truths = Vec::new();
         for cgroup in [2, 3, 4] {
-            let (truth, row) = owner_in_turns(&mut random, spread);
+            let (truth, row) = multiplexed_owner(&mut random, spread);
             truths.push((cgroup, truth));
             window.on_socket.insert((0, owner(cgroup)), vec![Some(row)]);
         }
         let all: u64 = truths.iter().map(|(_, truth)| truth).sum();
         let shares = Weights::counted(&planned, &window);
-        let shares = shares.cpu_reads(0, &all_of(all)).unwrap();
+        let shares = shares.cpu_reads(0, &traffic_of(all)).unwrap();
         for (cgroup, truth) in truths {
             let part = shares.owners[&owner(cgroup)];
             // A share without counts has a reason instead of an error.
@@ -88,7 +89,7 @@ fn median(mut list: Vec<f64>) -> f64 {
 /// The figures of docs/how-it-works/accuracy.md. An earlier version stated an error of 0.56 % for
 /// such weights, while half of the shares were off by more than 22 %.
 #[test]
-fn the_stated_error_of_weights_in_turns_holds_the_truth() {
+fn the_stated_error_of_multiplexed_weights_covers_the_true_share() {
     println!("| spread | error (median) | stated (median) | held |");
     for (spread, least) in [(0.1, 950), (0.3, 950), (0.5, 900), (1.0, 800)] {
         let errors = errors(spread);
