@@ -76,8 +76,8 @@ pub(super) fn events(pmu: &PmuSpec) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Checks that no formula mixes a clock with other events: they start at different moments of a
-/// slice, and their groups may not run at the same time.
+/// Checks that the formula does not mix clocks with other events: a clock and a counter start at
+/// different moments of a time slice, and their groups may not run at the same time.
 pub(super) fn clocks(metric: &Metric) -> Result<(), Problem> {
     let is_clock = |name: &&String| metric.pmu.events[*name].count == CountOf::Ns;
     let (clocks, others): (Vec<_>, Vec<_>) = metric.formula.events().iter().partition(is_clock);
@@ -105,7 +105,7 @@ pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
         return Ok(());
     }
     if metric.unit == BYTES_UNIT {
-        return in_flight(metric, &events);
+        return bytes_in_flight(metric, &events);
     }
     let mut units = BANDWIDTH_UNITS.iter();
     let Some((_, unit_bytes)) = units.find(|(unit, _)| *unit == metric.unit) else {
@@ -119,16 +119,16 @@ pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
     };
     let mut sum = 0.0;
     for (name, spec) in &events {
-        let bytes = bytes(metric, name, spec)?;
+        let bytes = bytes_per_count(metric, name, spec)?;
         let expected = bytes / unit_bytes;
         let found = value(&|event| f64::from(u8::from(event == name)), 1.0)?;
-        factor(metric, name, spec, expected, found)?;
+        check_factor(metric, name, spec, expected, found)?;
         sum += found;
     }
     // Twice the counts in half the time give four times the bandwidth; zero counts give zero.
-    let all = value(&|_| 2.0, 0.5)?;
-    let none = value(&|_| 0.0, 1.0)?;
-    if events.is_empty() || !same(all, 4.0 * sum) || none != 0.0 {
+    let fourfold = value(&|_| 2.0, 0.5)?;
+    let zero = value(&|_| 0.0, 1.0)?;
+    if events.is_empty() || !is_close(fourfold, 4.0 * sum) || zero != 0.0 {
         return Err(no_bandwidth());
     }
     Ok(())
@@ -136,19 +136,25 @@ pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
 
 /// Checks bytes in flight: one request that waits for one cycle of 1 ns must give the bytes of one
 /// count.
-fn in_flight(metric: &Metric, events: &[(String, EventSpec)]) -> Result<(), MetricProblem> {
+fn bytes_in_flight(metric: &Metric, events: &[(String, EventSpec)]) -> Result<(), MetricProblem> {
     let no_bandwidth = || MetricProblem::NoBandwidth {
         unit: metric.unit.clone(),
     };
-    let carriers: Vec<_> = events
+    let with_size: Vec<_> = events
         .iter()
         .filter(|(_, spec)| spec.count.bytes().is_some())
         .collect();
-    let [(name, spec)] = carriers[..] else {
+    let [(name, spec)] = with_size[..] else {
         return Err(no_bandwidth());
     };
     let found = evaluate(&metric.formula, &|_| 1.0, 1e-9).ok_or_else(no_bandwidth)?;
-    factor(metric, name, spec, bytes(metric, name, spec)?, found)
+    check_factor(
+        metric,
+        name,
+        spec,
+        bytes_per_count(metric, name, spec)?,
+        found,
+    )
 }
 
 fn evaluate(formula: &Formula, count: &dyn Fn(&str) -> f64, seconds: f64) -> Option<f64> {
@@ -156,7 +162,7 @@ fn evaluate(formula: &Formula, count: &dyn Fn(&str) -> f64, seconds: f64) -> Opt
     value.ok().map(|value| value.value)
 }
 
-fn bytes(metric: &Metric, name: &str, spec: &EventSpec) -> Result<f64, MetricProblem> {
+fn bytes_per_count(metric: &Metric, name: &str, spec: &EventSpec) -> Result<f64, MetricProblem> {
     let bytes = spec.count.bytes().map(f64::from);
     bytes.ok_or_else(|| MetricProblem::NotBytes {
         unit: metric.unit.clone(),
@@ -165,14 +171,14 @@ fn bytes(metric: &Metric, name: &str, spec: &EventSpec) -> Result<f64, MetricPro
     })
 }
 
-fn factor(
+fn check_factor(
     metric: &Metric,
     name: &str,
     spec: &EventSpec,
     expected: f64,
     found: f64,
 ) -> Result<(), MetricProblem> {
-    if same(expected, found) {
+    if is_close(expected, found) {
         return Ok(());
     }
     Err(MetricProblem::Factor {
@@ -184,6 +190,6 @@ fn factor(
     })
 }
 
-fn same(a: f64, b: f64) -> bool {
+fn is_close(a: f64, b: f64) -> bool {
     (a - b).abs() <= ROUNDING * a.abs().max(b.abs())
 }

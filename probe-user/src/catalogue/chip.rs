@@ -21,8 +21,8 @@ pub struct Chip(usize);
 /// All platforms and chips, by their handles.
 struct Registry {
     platforms: Vec<PlatformSpec>,
-    handles: Vec<Platform>,
-    /// The platform, and the index among its chips.
+    platform_handles: Vec<Platform>,
+    /// For each chip, its platform and its index among the chips of that platform.
     chips: Vec<(Platform, usize)>,
     chip_handles: Vec<Chip>,
     drivers: std::collections::BTreeMap<String, Vec<Driver>>,
@@ -31,16 +31,16 @@ struct Registry {
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let (platforms, drivers) = files::platforms()
         .unwrap_or_else(|error| panic!("{error}: a test reads every file that is compiled in"));
-    let handles: Vec<Platform> = (0..platforms.len()).map(Platform).collect();
+    let platform_handles: Vec<Platform> = (0..platforms.len()).map(Platform).collect();
     let chip_indices = |platform: &PlatformSpec| 0..platform.chips.len();
-    let chips: Vec<(Platform, usize)> = handles
+    let chips: Vec<(Platform, usize)> = platform_handles
         .iter()
         .flat_map(|handle| chip_indices(&platforms[handle.0]).map(|at| (*handle, at)))
         .collect();
     Registry {
         chip_handles: (0..chips.len()).map(Chip).collect(),
         platforms,
-        handles,
+        platform_handles,
         chips,
         drivers,
     }
@@ -50,7 +50,7 @@ impl Platform {
     /// All platforms, in the order of the files.
     #[must_use]
     pub fn all() -> &'static [Self] {
-        &REGISTRY.handles
+        &REGISTRY.platform_handles
     }
 
     /// The platform with this name.
@@ -92,12 +92,12 @@ impl Platform {
     #[must_use]
     pub fn weights(self) -> &'static [WeightSpec] {
         let spec = self.spec();
-        let other = spec
+        let fallback = spec
             .weights_of
             .as_deref()
             .and_then(Self::named)
             .unwrap_or_else(Self::generic);
-        let weights = spec.weights.as_ref().or(other.spec().weights.as_ref());
+        let weights = spec.weights.as_ref().or(fallback.spec().weights.as_ref());
         weights.map_or(&[], Vec::as_slice)
     }
 }

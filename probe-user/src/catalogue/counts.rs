@@ -1,4 +1,4 @@
-//! Counts of one group or container, on the time base of their scope.
+//! Counts of one container, socket or device, with the time that formulas divide them by.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,12 +19,12 @@ pub struct MetricCounts {
 #[derive(Clone, Copy, Debug)]
 enum TimeBase {
     Wall,
-    /// Running time of the first counter that ran, ns.
+    /// Running time of the first counter that ran, in ns; `None` before one is added.
     Group(Option<u64>),
 }
 
 impl MetricCounts {
-    /// For a container, in a window of this length.
+    /// Empty counts of a container, in a window of this length.
     #[must_use]
     pub fn for_cpus(wall: Duration) -> Self {
         let mut counts = Self::new(TimeBase::Wall);
@@ -32,7 +32,7 @@ impl MetricCounts {
         counts
     }
 
-    /// For a socket or device; the first count sets the time.
+    /// Empty counts of a socket or device; the first counter that ran sets the time.
     #[must_use]
     pub fn for_uncore() -> Self {
         Self::new(TimeBase::Group(None))
@@ -46,9 +46,9 @@ impl MetricCounts {
         }
     }
 
-    /// Adds a count of an event, by its name in the formula. Counts with the same name are summed:
-    /// units of a socket, CPUs of a container. If one of them never ran, neither did the sum, since
-    /// a part is not the whole.
+    /// Adds a count of an event, by its name in the formula; `enabled` and `running` are in ns.
+    /// Counts with the same name are summed: units of a socket, CPUs of a container. If one of them
+    /// never ran, the event has no count, since the sum would be incomplete.
     #[expect(
         clippy::cast_precision_loss,
         reason = "an estimate of more than 2^53 counts or ns has no better precision"
@@ -61,8 +61,8 @@ impl MetricCounts {
         let base = match &mut self.base {
             TimeBase::Wall => enabled.max(running),
             TimeBase::Group(Some(base)) => *base,
-            TimeBase::Group(first) => {
-                *first = Some(running);
+            TimeBase::Group(unset) => {
+                *unset = Some(running);
                 self.set_time(running as f64);
                 running
             }

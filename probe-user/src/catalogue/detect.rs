@@ -19,7 +19,7 @@ use crate::machine::{Machine, Pmu, Pmus, product};
 const MIDR_PART: u64 = 0xff0f_fff0;
 
 /// The name prefix of PMUs whose product the kernel does not know.
-const UNNAMED: &str = "nvidia_uncore_pmu_";
+const UNNAMED_PREFIX: &str = "nvidia_uncore_pmu_";
 
 impl Hardware {
     /// Detects the hardware of this machine.
@@ -52,13 +52,13 @@ fn platform(machine: &Machine, midr: Option<u32>) -> Platform {
     let pmus = machine.pmus().ok();
     let soc = machine.sys("devices/soc0/soc_id");
     let model = machine.cpu_model();
-    let unnamed = |pmu: &&Pmu| pmu.name.starts_with(UNNAMED);
+    let is_unnamed = |pmu: &&Pmu| pmu.name.starts_with(UNNAMED_PREFIX);
     let products: Vec<u32> = pmus
         .iter()
-        .flat_map(|pmus| pmus.iter().filter(unnamed).filter_map(product))
+        .flat_map(|pmus| pmus.iter().filter(is_unnamed).filter_map(product))
         .collect();
     let evidence: [&dyn Fn(&PlatformSpec) -> bool; 5] = [
-        &|spec| spec.pmus.iter().any(|prefix| count(pmus, prefix) > 0),
+        &|spec| spec.pmus.iter().any(|prefix| count_pmus(pmus, prefix) > 0),
         &|spec| soc.as_ref().is_some_and(|soc| spec.soc.contains(soc)),
         &|spec| spec.products.iter().any(|one| products.contains(one)),
         &|spec| midr.is_some_and(|midr| spec.midr.contains(&midr)),
@@ -79,47 +79,50 @@ fn platform(machine: &Machine, midr: Option<u32>) -> Platform {
 }
 
 /// The number of PMUs with this name prefix.
-fn count(pmus: Option<&Pmus>, prefix: &str) -> usize {
+fn count_pmus(pmus: Option<&Pmus>, prefix: &str) -> usize {
     let names = pmus.into_iter().flat_map(Pmus::names);
     names.filter(|name| name.starts_with(prefix)).count()
 }
 
-/// The one chip that fits the machine, with the GPUs of each socket.
+/// The chip that fits the machine, with its GPUs per socket; `None` if no chip fits, or several do.
 fn chip(machine: &Machine, platform: Platform) -> Option<(Chip, Option<u32>)> {
     if let Some(chip) = platform.only_chip() {
         return Some((chip, chip.spec().gpus_per_socket));
     }
     let spec = platform.spec();
     let sockets = sockets(machine, spec)?;
-    let (own, other) = gpus(machine, spec.gpus.as_ref()?);
+    let (own_gpus, other_gpus) = gpus(machine, spec.gpus.as_ref()?);
     let fits = |chip: &Chip| {
         let chip = chip.spec();
         let (least, most) = chip.sockets.unwrap_or((1, u32::MAX));
-        let gpus = chip.gpus.is_none_or(|gpus| match gpus {
-            true => own > 0,
-            false => own + other == 0,
+        let gpus_fit = chip.gpus.is_none_or(|has_gpus| match has_gpus {
+            true => own_gpus > 0,
+            false => own_gpus + other_gpus == 0,
         });
-        (least..=most).contains(&sockets) && gpus
+        (least..=most).contains(&sockets) && gpus_fit
     };
     let mut chips = platform.chips().filter(fits);
     let chip = chips.next().filter(|_| chips.next().is_none())?;
-    Some((chip, own.is_multiple_of(sockets).then(|| own / sockets)))
+    Some((
+        chip,
+        own_gpus.is_multiple_of(sockets).then(|| own_gpus / sockets),
+    ))
 }
 
-/// The number of sockets: that of the PMUs with one per socket or, without their driver, by the
-/// topology of the CPUs.
+/// The number of sockets: the number of PMUs of which each socket has one or, without their driver,
+/// by the topology of the CPUs.
 fn sockets(machine: &Machine, spec: &PlatformSpec) -> Option<u32> {
     let by_pmus = spec
         .pmus
         .first()
-        .map_or(0, |prefix| count(machine.pmus().ok(), prefix));
+        .map_or(0, |prefix| count_pmus(machine.pmus().ok(), prefix));
     match u32::try_from(by_pmus) {
         Ok(0) | Err(_) => machine.topology().known_sockets(),
         Ok(sockets) => Some(sockets),
     }
 }
 
-/// Counts the GPUs of the platform, and all others of their vendor.
+/// The number of GPUs that belong to chips of the platform, and of all other GPUs of their vendor.
 fn gpus(machine: &Machine, gpus: &Gpus) -> (u32, u32) {
     let directory = std::fs::read_dir(machine.sysfs().join("bus/pci/devices"));
     let devices = directory.into_iter().flatten().flatten();

@@ -39,7 +39,7 @@ pub enum Problem {
     /// The platform's CPUs match several rows of mapfile.csv.
     #[error("it has several models of this platform: give the directory of one: {0}")]
     SeveralModels(String),
-    /// A directory that is not one of perf's.
+    /// A directory with more files than one CPU model has.
     #[error("it has {0} files, more than {1}: give the directory of a model")]
     TooManyFiles(usize, usize),
     /// It is not in the format.
@@ -118,26 +118,26 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// The line of the table or event that the problem is about.
+    /// The line of the table or event that the problem is about; `None` if it is not known.
     pub(super) fn line(&self, text: &str) -> Option<u32> {
         let is_event = |line: &str, event: &str| {
             let key = line.split('=').next().unwrap_or_default().trim();
             key.trim_matches('"') == event
         };
-        let value = |line: &str, key: &str, value: &str| {
-            let known = line.split_once('=');
-            known.is_some_and(|(name, text)| {
+        let has_value = |line: &str, key: &str, value: &str| {
+            let pair = line.split_once('=');
+            pair.is_some_and(|(name, text)| {
                 let text = text.split('#').next().unwrap_or_default();
                 name.trim() == key && text.trim().trim_matches('"') == value
             })
         };
-        let about = |line: &str| match self {
-            Self::Metric { name, .. } | Self::FamilyTwice(name) => value(line, "name", name),
+        let is_about = |line: &str| match self {
+            Self::Metric { name, .. } | Self::FamilyTwice(name) => has_value(line, "name", name),
             Self::EventName(event)
             | Self::EventTwice(event)
             | Self::Placeholder { event, .. }
             | Self::Perf { event, .. } => is_event(line, event),
-            Self::Pattern { pattern, .. } => value(line, "pattern", pattern),
+            Self::Pattern { pattern, .. } => has_value(line, "pattern", pattern),
             Self::Platform => ["[[platform]]", "[driver]"].contains(&line),
             Self::Read(_)
             | Self::Json(_)
@@ -152,13 +152,14 @@ impl Problem {
             | Self::WeightsOf(_)
             | Self::LocalAlone(_) => false,
         };
-        // Of two lines with the name, the later one is the duplicate.
+        // The first `name` is the family's. Of two metrics or events with one name, the last is the
+        // duplicate.
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        let at = match self {
-            Self::FamilyTwice(_) => lines.iter().position(|line| about(line)),
-            _ => lines.iter().rposition(|line| about(line)),
+        let index = match self {
+            Self::FamilyTwice(_) => lines.iter().position(|line| is_about(line)),
+            _ => lines.iter().rposition(|line| is_about(line)),
         };
-        u32::try_from(at? + 1).ok()
+        u32::try_from(index? + 1).ok()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::formula::{Absent, EventCount, FormulaValue, Implicit, Input, NoValue}
 /// is 644 misses of 40 requests.
 const MIN_DENOMINATOR: f64 = 1_000.0;
 
-/// The input, with the PMU's slots of the catalogue if the input has none.
+/// The input; if it has no `slots`, they are those of the PMU in the catalogue.
 struct WithPmu<'a, I> {
     input: &'a I,
     pmu: &'a PmuSpec,

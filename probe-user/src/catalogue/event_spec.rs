@@ -13,13 +13,13 @@ pub struct EventSpec {
     /// The quantity that SPE samples estimate; `None` for a plain count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<SampledQuantity>,
-    /// The value of its term `event`, which identifies raw encodings.
+    /// The value of its term `event`, by which raw event codes are recognised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
     /// What one count is.
     pub count: CountOf,
     /// What it counts, in a sentence. In the built-in files only events that are in no formula have
-    /// it: metrics describe the others.
+    /// a text: the other events are described by their metrics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Other names under which tools print it.
@@ -28,14 +28,14 @@ pub struct EventSpec {
     /// The only counters that can count it; `None`: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Vec<u8>>,
-    /// It has a fixed counter, and takes no general one.
+    /// Whether it has a fixed counter, and so takes no general one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fixed: bool,
 }
 
 impl EventSpec {
-    /// Whether a PMU lists it under this name. A PMU lists an event with `{peer}` once for each
-    /// socket.
+    /// Whether a PMU lists it under this name in sysfs. A PMU lists an event with `{peer}` once for
+    /// each socket.
     pub(super) fn is_listed_as(&self, name: &str) -> bool {
         let terms = self.perf.strip_prefix("{pmu}/");
         let Some(listed) = terms.and_then(|terms| terms.strip_suffix('/')) else {

@@ -19,27 +19,27 @@ impl Excerpt {
     /// The excerpt with these metrics.
     #[must_use]
     pub fn from_metrics<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Self {
-        let mut parts: Vec<(&Metric, file::File)> = Vec::new();
+        let mut files: Vec<(&Metric, file::File)> = Vec::new();
         for metric in metrics {
-            let same = |(first, _): &(&Metric, _)| {
+            let has_same_pmu = |(first, _): &(&Metric, _)| {
                 Arc::ptr_eq(&first.family, &metric.family) && Arc::ptr_eq(&first.pmu, &metric.pmu)
             };
-            let at = parts.iter().position(same).unwrap_or_else(|| {
-                parts.push((metric, head(metric)));
-                parts.len() - 1
+            let index = files.iter().position(has_same_pmu).unwrap_or_else(|| {
+                files.push((metric, file_without_metrics(metric)));
+                files.len() - 1
             });
-            add(&mut parts[at].1, metric);
+            add_metric(&mut files[index].1, metric);
         }
-        Self(parts.into_iter().map(|(_, file)| file).collect())
+        Self(files.into_iter().map(|(_, file)| file).collect())
     }
 
-    /// The metrics, checked as those of any file are.
+    /// The metrics, with the checks of catalogue files except those of encodings and clocks.
     ///
     /// # Errors
     /// What is wrong with one of them, or a platform or chip that this program does not know.
     pub fn metrics(&self) -> Result<Vec<Metric>, super::CatalogueError> {
-        // Each is complete by itself: references to other metrics were replaced by their formulas.
-        let nothing = Catalogue {
+        // The files need no other ones: references to metrics were replaced by their formulas.
+        let empty = Catalogue {
             families: Vec::new(),
             metrics: Vec::new(),
             documents: BTreeMap::new(),
@@ -47,7 +47,7 @@ impl Excerpt {
         };
         let mut all = Vec::new();
         for file in &self.0 {
-            let loaded = load::load(&nothing, file.clone(), load::first);
+            let loaded = load::load(&empty, file.clone(), load::fail_on_problem);
             let (_, metrics) = loaded.map_err(|problem| super::CatalogueError {
                 file: file.name.clone().into(),
                 line: None,
@@ -59,7 +59,7 @@ impl Excerpt {
     }
 }
 
-fn head(metric: &Metric) -> file::File {
+fn file_without_metrics(metric: &Metric) -> file::File {
     let family = &metric.family;
     let names = (family.name.clone(), family.title.clone());
     let empty = file::File::empty(names, family.platforms.clone(), metric.document.clone());
@@ -70,7 +70,7 @@ fn head(metric: &Metric) -> file::File {
     }
 }
 
-fn add(file: &mut file::File, metric: &Metric) {
+fn add_metric(file: &mut file::File, metric: &Metric) {
     let others = [&metric.from_each_socket, &metric.other_memory]
         .into_iter()
         .flatten()
@@ -82,9 +82,9 @@ fn add(file: &mut file::File, metric: &Metric) {
         add_event(file, pmu, event);
     }
     let notes = &mut file.notes;
-    let mut note = |text: &String| {
-        let known = notes.iter().find(|(_, known)| *known == text);
-        if let Some((key, _)) = known {
+    let mut note_key = |text: &String| {
+        let existing = notes.iter().find(|(_, note)| *note == text);
+        if let Some((key, _)) = existing {
             return key.clone();
         }
         let key = format!("n{}", notes.len());
@@ -111,11 +111,11 @@ fn add(file: &mut file::File, metric: &Metric) {
         bound: metric.bound,
         threshold: (metric.threshold.as_ref()).map(|formula| formula.text().to_owned()),
         requires: metric.requires,
-        notes: metric.notes.iter().map(&mut note).collect(),
+        notes: metric.notes.iter().map(&mut note_key).collect(),
         not_on: metric
             .not_on
             .iter()
-            .map(|(chip, why)| (*chip, note(why)))
+            .map(|(chip, why)| (*chip, note_key(why)))
             .collect(),
     });
 }

@@ -18,7 +18,7 @@ use super::{
 pub(super) struct File {
     pub(super) name: String,
     pub(super) title: String,
-    /// Absent: all, or those of `arch`.
+    /// Absent: the platforms of `arch` or, without it, all platforms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) platforms: Option<Vec<Platform>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,7 @@ pub(super) struct File {
     pub(super) notes: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) metric: Vec<FileMetric>,
-    /// The `files` module reads this key, `platform` and `driver`, before any family.
+    /// The `files` module reads `order`, `platform` and `driver`; their values are ignored here.
     #[serde(default, rename = "order", skip_serializing)]
     pub(super) _order: IgnoredAny,
     #[serde(default, skip_serializing)]
@@ -44,7 +44,7 @@ pub(super) struct File {
 }
 
 impl File {
-    /// A file without metrics.
+    /// A file without PMUs, notes and metrics.
     pub(super) fn empty(
         (name, title): (String, String),
         platforms: Vec<Platform>,

@@ -13,7 +13,7 @@ use super::{
 include!(concat!(env!("OUT_DIR"), "/catalogue_files.rs"));
 
 /// The `order` of a file that states none.
-const ANYWHERE: u32 = 500;
+const DEFAULT_ORDER: u32 = 500;
 
 /// The part of a file that describes platforms.
 #[derive(Deserialize)]
@@ -27,25 +27,25 @@ struct PlatformTables {
 }
 
 fn platform_tables() -> Result<Vec<(&'static str, &'static str, PlatformTables)>, CatalogueError> {
-    let head = |(file, text): &(&'static str, &'static str)| match toml::from_str::<PlatformTables>(
+    let read = |(file, text): &(&'static str, &'static str)| match toml::from_str::<PlatformTables>(
         text,
     ) {
-        Ok(head) => Ok((*file, *text, head)),
+        Ok(tables) => Ok((*file, *text, tables)),
         Err(error) => Err(CatalogueError {
             file: (*file).into(),
             line: None,
             problem: error.into(),
         }),
     };
-    let mut platform_tables = FILES.iter().map(head).collect::<Result<Vec<_>, _>>()?;
-    platform_tables.sort_by_key(|(_, _, head)| head.order.unwrap_or(ANYWHERE));
+    let mut platform_tables = FILES.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    platform_tables.sort_by_key(|(_, _, tables)| tables.order.unwrap_or(DEFAULT_ORDER));
     Ok(platform_tables)
 }
 
-/// The files with a family, in the order of the documentation.
+/// The names and texts of the files with a family, in the order of the documentation.
 pub(super) fn families() -> Result<Vec<(&'static str, &'static str)>, CatalogueError> {
     let platform_tables = platform_tables()?.into_iter();
-    let with_family = platform_tables.filter(|(_, _, head)| head.name.is_some());
+    let with_family = platform_tables.filter(|(_, _, tables)| tables.name.is_some());
     Ok(with_family.map(|(file, text, _)| (file, text)).collect())
 }
 
@@ -54,9 +54,9 @@ type Platforms = (Vec<PlatformSpec>, BTreeMap<String, Vec<Driver>>);
 /// All platforms, and the drivers of their PMUs.
 pub(super) fn platforms() -> Result<Platforms, CatalogueError> {
     let (mut platforms, mut drivers) = (Vec::new(), BTreeMap::new());
-    for (_, _, head) in platform_tables()? {
-        platforms.extend(head.platform);
-        drivers.extend(head.driver);
+    for (_, _, tables) in platform_tables()? {
+        platforms.extend(tables.platform);
+        drivers.extend(tables.driver);
     }
     check(&platforms, &drivers).map_err(|problem| CatalogueError {
         file: "of a platform".into(),
@@ -66,30 +66,30 @@ pub(super) fn platforms() -> Result<Platforms, CatalogueError> {
     Ok((platforms, drivers))
 }
 
-/// Checks that names are unique, that no evidence identifies two platforms, and that every driver
-/// is described.
+/// Checks that names are unique, that no PMU, chip id or MIDR identifies two platforms, that the
+/// named drivers and platforms exist, and that no weight has `local` without `remote`.
 fn check(
     platforms: &[PlatformSpec],
     drivers: &BTreeMap<String, Vec<Driver>>,
 ) -> Result<(), Problem> {
     let mut names = BTreeSet::new();
-    let mut once = |what: String| match names.insert(what.clone()) {
+    let mut check_unique = |what: String| match names.insert(what.clone()) {
         true => Ok(()),
         false => Err(Problem::PlatformTwice(what)),
     };
     for platform in platforms {
-        once(format!("platform {}", platform.name))?;
+        check_unique(format!("platform {}", platform.name))?;
         for chip in &platform.chips {
-            once(format!("chip {}", chip.name))?;
+            check_unique(format!("chip {}", chip.name))?;
         }
         for pmu in &platform.pmus {
-            once(format!("PMU {pmu}"))?;
+            check_unique(format!("PMU {pmu}"))?;
         }
         for soc in &platform.soc {
-            once(format!("SoC {soc}"))?;
+            check_unique(format!("SoC {soc}"))?;
         }
         for midr in &platform.midr {
-            once(format!("MIDR {midr:#x}"))?;
+            check_unique(format!("MIDR {midr:#x}"))?;
         }
         if let Some(other) = &platform.weights_of {
             let known = platforms.iter().any(|platform| platform.name == *other);
@@ -98,8 +98,8 @@ fn check(
                 .ok_or_else(|| Problem::WeightsOf(other.clone()))?;
         }
         let mut weights = platform.weights.iter().flatten();
-        if let Some(alone) = weights.find(|weight| weight.local && weight.remote.is_none()) {
-            return Err(Problem::LocalAlone(alone.name.clone()));
+        if let Some(weight) = weights.find(|weight| weight.local && weight.remote.is_none()) {
+            return Err(Problem::LocalAlone(weight.name.clone()));
         }
         for uncore in &platform.uncore {
             if !drivers.contains_key(&uncore.driver) {
@@ -125,8 +125,10 @@ mod tests {
     #[test]
     fn ambiguous_platforms_and_missing_drivers_are_refused() {
         let refusal = |text: &str| {
-            let head: PlatformTables = toml::from_str(text).unwrap();
-            check(&head.platform, &head.driver).unwrap_err().to_string()
+            let tables: PlatformTables = toml::from_str(text).unwrap();
+            check(&tables.platform, &tables.driver)
+                .unwrap_err()
+                .to_string()
         };
         let platform = |name: &str, keys: &str| {
             let chip = format!("[[platform.chip]]\nname = \"{name}\"\ntitle = \"a chip\"\n");

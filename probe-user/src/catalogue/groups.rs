@@ -22,15 +22,15 @@ use crate::{
 /// The parts of an IIO unit.
 const PARTS: std::ops::Range<u32> = 0..8;
 
-/// Weights to count in addition to the best one of each traffic.
+/// Weights to count in addition to the best one for each kind of traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MoreWeights {
     /// None.
     #[default]
     None,
-    /// Those of these names that the core has.
+    /// The weights with these names, if the core has them.
     Named(BTreeSet<String>),
-    /// All that the core has.
+    /// All weights that the core has.
     All,
 }
 
@@ -47,16 +47,17 @@ impl MoreWeights {
 /// What the user set for counting metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricSettings {
-    /// Shares use only events that are requested anyway: no counters are opened for them.
+    /// Whether shares use only events that are requested anyway, so that no counters are opened for
+    /// shares.
     pub own_weights: bool,
-    /// Weights to count in addition to the best one of each traffic.
+    /// Weights to count in addition to the best one for each kind of traffic.
     pub more_weights: MoreWeights,
     /// Filters by their key in the PMU's `defaults`, such as `root_port` = 0x3.
     pub filters: BTreeMap<String, u64>,
     /// Filters that restrict PMUs to the chosen device, for each PMU that counts it.
     pub device: Vec<PmuFilter>,
-    /// By PMU: the parts of its stack that have devices. The other parts are not counted, since
-    /// more events would only add multiplexing. A PMU without an entry has all parts counted.
+    /// For each PMU, the parts of its stack that have devices. Only these are counted, since more
+    /// events would only add multiplexing. Of a PMU without an entry, all parts are counted.
     pub parts: BTreeMap<String, BTreeSet<u32>>,
 }
 
@@ -65,14 +66,15 @@ impl MetricSettings {
         self.device.iter().find(|filter| filter.pmu == pmu)
     }
 
-    /// The filters of one PMU: its defaults, overridden by the user's.
+    /// The filters of one PMU: its defaults, overridden by the user's and by those of the chosen
+    /// device.
     fn filters(&self, pmu: &str, spec: &PmuSpec) -> BTreeMap<String, u64> {
         let devices = spec.devices.as_ref();
-        let asked = |name: &String| self.filters.get(name).copied();
+        let user_value = |name: &String| self.filters.get(name).copied();
         let mut filters: BTreeMap<String, u64> = spec
             .defaults
             .iter()
-            .map(|(name, value)| (name.clone(), asked(name).unwrap_or(*value)))
+            .map(|(name, value)| (name.clone(), user_value(name).unwrap_or(*value)))
             .collect();
         for (name, value) in self
             .device_filter(pmu)
@@ -109,7 +111,8 @@ pub struct CounterGroup {
 /// The place that a metric's value is for. Counts of groups with equal places are summed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MetricPlace {
-    /// The socket of the NUMA node in the PMU's name or, without one, of the CPU that reads it.
+    /// The socket of the NUMA node in the PMU's name; if the name has none, the socket of the CPU
+    /// that reads the PMU.
     pub socket: Option<u32>,
     /// The PMU's name, if each PMU has its own value.
     pub device: Option<String>,
@@ -158,8 +161,8 @@ impl fmt::Display for MetricPlace {
     }
 }
 
-/// Whether any of its events is about writes over a link.
-fn writes(group: &CounterGroup) -> bool {
+/// Whether any of its events counts writes over a link, by the events' names.
+fn counts_writes(group: &CounterGroup) -> bool {
     group.events.iter().any(|(name, _)| name.contains("_WR_"))
 }
 
@@ -169,7 +172,7 @@ impl PmuSpec {
         self.devices.as_ref()?.ports.as_deref()
     }
 
-    /// An event without filters as an `-e` string, for each unit of the PMU.
+    /// An event without filters as `-e` strings, one for each unit of the PMU.
     pub fn on_each<'a>(
         &'a self,
         event: &'a str,
@@ -194,7 +197,7 @@ impl Metric {
     /// [`MetricPlace`] are summed; `num_units` is their number.
     ///
     /// # Errors
-    /// There is no such PMU here, it lacks an event, or there is no peer.
+    /// There is no such PMU here, it lacks an event, or there is no peer socket or device.
     pub fn groups(
         &self,
         pmus: &Pmus,
@@ -268,20 +271,24 @@ impl Metric {
                     .collect();
             }
             if with_part {
-                let part = |place: &MetricPlace, part| MetricPlace {
+                let at_part = |place: &MetricPlace, part| MetricPlace {
                     part: Some(part),
                     ..place.clone()
                 };
                 let term = self.pmu.ports_term().unwrap_or_default();
                 let mask = places[0].filters.get(term).copied();
-                let used = settings.parts.get(pmu);
-                let asked = |part: &u32| {
+                let used_parts = settings.parts.get(pmu);
+                let is_counted = |part: &u32| {
                     mask.is_none_or(|mask| mask >> part & 1 == 1)
-                        && used.is_none_or(|used| mask.is_some() || used.contains(part))
+                        && used_parts.is_none_or(|used| mask.is_some() || used.contains(part))
                 };
                 places = places
                     .iter()
-                    .flat_map(|place| PARTS.filter(asked).map(move |number| part(place, number)))
+                    .flat_map(|place| {
+                        PARTS
+                            .filter(is_counted)
+                            .map(move |part| at_part(place, part))
+                    })
                     .collect();
                 for place in &mut places {
                     place.filters.remove(term);
@@ -300,7 +307,7 @@ impl Metric {
                 let peer = pmus.get(&group.pmu).and_then(Result::ok);
                 match peer.and_then(|pmu| pmu.peer.clone()) {
                     // The driver of a link to another CPU lists only reads.
-                    Some(peer) if peer.starts_with("nr_cpu=") && writes(group) => {
+                    Some(peer) if peer.starts_with("nr_cpu=") && counts_writes(group) => {
                         Unavailable::CpuPeer(group.pmu.clone())
                     }
                     _ => error.into(),
@@ -320,11 +327,12 @@ impl Metric {
         Ok(groups)
     }
 
-    /// The group with an event for each other socket, instead of one event for all of them.
+    /// The group with an event for each other socket, in place of one event for all of them; `None`
+    /// if the metric has no such events.
     fn by_socket(&self, group: &CounterGroup, sockets: &BTreeSet<u32>) -> Option<CounterGroup> {
         let event = self.from_each_socket.as_ref()?;
-        let not_summed = |(name, _): &&(String, String)| Some(name) != self.from_sockets.as_ref();
-        let mut events: Vec<_> = group.events.iter().filter(not_summed).cloned().collect();
+        let is_kept = |(name, _): &&(String, String)| Some(name) != self.from_sockets.as_ref();
+        let mut events: Vec<_> = group.events.iter().filter(is_kept).cloned().collect();
         let others = sockets
             .iter()
             .filter(|socket| group.place.socket != Some(**socket));

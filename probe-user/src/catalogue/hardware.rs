@@ -10,20 +10,20 @@ use super::{
 /// What is known of the hardware that metrics are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
-    /// It decides which families apply.
+    /// The platform, which decides which families apply.
     pub platform: Platform,
-    /// `None` if unknown: no metric is excluded then.
+    /// The chip; `None` if unknown, and then no metric is excluded because of it.
     pub chip: Option<Chip>,
-    /// GPUs on a coherent link, per socket.
+    /// GPUs on a coherent link, per socket; `None` if unknown.
     pub gpus_per_socket: Option<u32>,
-    /// `MIDR_EL1` of CPU 0 without variant and revision.
+    /// `MIDR_EL1` of CPU 0 without variant and revision; `None` if unknown.
     pub midr: Option<u32>,
     /// The number of sockets; `None` if unknown.
     pub sockets: Option<u32>,
 }
 
 impl Hardware {
-    /// What the agent counts here by default.
+    /// What the agent counts here by default; `None` if no profile of the platform applies.
     #[must_use]
     pub fn profile(&self) -> Option<&'static ProfileSpec> {
         let profiles = &self.platform.spec().agent;

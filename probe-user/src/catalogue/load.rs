@@ -59,15 +59,15 @@ pub(super) fn merge_user_file(
 }
 
 fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), CatalogueError> {
-    let read = || {
+    let load_and_check = || {
         let file: file::File = toml::from_str(text)?;
-        let (family, metrics) = load(catalogue, file, first)?;
-        // Only files get these checks: a recording may be of an earlier version without them.
+        let (family, metrics) = load(catalogue, file, fail_on_problem)?;
+        // Recordings do not get these checks: an earlier version without them may have written one.
         family.pmus.iter().try_for_each(|pmu| check::events(pmu))?;
         metrics.iter().try_for_each(check::clocks)?;
         Ok((family, metrics))
     };
-    let (family, metrics) = read().map_err(|problem: Problem| CatalogueError {
+    let (family, metrics) = load_and_check().map_err(|problem: Problem| CatalogueError {
         file: file.into(),
         line: problem.line(text),
         problem,
@@ -77,8 +77,8 @@ fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), Catalo
     Ok(())
 }
 
-/// A `refuse` for [`load`]: the first problem is an error.
-pub(super) fn first(
+/// The `refuse` of callers of [`load`] for which the first problem is an error.
+pub(super) fn fail_on_problem(
     name: String,
     _: String,
     _: String,
@@ -110,12 +110,12 @@ pub(super) fn load(
     if catalogue.families.iter().any(|family| family.name == name) {
         return Err(Problem::FamilyTwice(name));
     }
-    for (empty, what) in [
+    for (is_empty, what) in [
         (platforms.is_empty(), "platform"),
         (pmu.is_empty(), "PMU"),
         (metric.is_empty(), "metric"),
     ] {
-        if empty {
+        if is_empty {
             return Err(Problem::Nothing(what));
         }
     }
@@ -125,8 +125,8 @@ pub(super) fn load(
         .collect::<Result<Vec<_>, _>>()?;
     let mut names: Vec<&String> = pmus.iter().flat_map(|pmu| pmu.events.keys()).collect();
     names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Problem::EventTwice(twice[0].clone()));
+    if let Some(equal) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Problem::EventTwice(equal[0].clone()));
     }
     let family = Arc::new(Family {
         name,
@@ -156,8 +156,8 @@ pub(super) fn load(
             &catalogue.documents,
         )
         .and_then(|metric| {
-            let known = catalogue.metrics.iter().chain(&metrics);
-            unique(&metric, known).map(|()| metric)
+            let loaded_before = catalogue.metrics.iter().chain(&metrics);
+            check_unique(&metric, loaded_before).map(|()| metric)
         });
         match loaded {
             Ok(metric) => metrics.push(metric),
@@ -167,14 +167,14 @@ pub(super) fn load(
     Ok((family, metrics))
 }
 
-/// The platforms of an architecture and those without one; all if `arch` is `None`.
+/// The platforms of `arch` and those that state no architecture; all platforms if `arch` is `None`.
 fn platforms_of_arch(arch: Option<Arch>) -> Vec<Platform> {
     let all = Platform::all().iter().copied();
-    let own = |platform: &Platform| {
-        let other = platform.spec().arch;
-        arch.is_none() || other.is_none() || other == arch
+    let applies = |platform: &Platform| {
+        let platform_arch = platform.spec().arch;
+        arch.is_none() || platform_arch.is_none() || platform_arch == arch
     };
-    all.filter(own).collect()
+    all.filter(applies).collect()
 }
 
 fn load_pmu(key: String, pmu: file::FilePmu) -> Result<Arc<PmuSpec>, Problem> {
@@ -196,11 +196,12 @@ fn load_pmu(key: String, pmu: file::FilePmu) -> Result<Arc<PmuSpec>, Problem> {
     })?;
     for (name, event) in &events {
         // The formula language decides what a valid name is.
-        let named = Formula::parse(name).is_ok_and(|formula| formula.events() == [name.as_str()]);
-        if !named {
+        let is_valid =
+            Formula::parse(name).is_ok_and(|formula| formula.events() == [name.as_str()]);
+        if !is_valid {
             return Err(Problem::EventName(name.clone()));
         }
-        if let Some(placeholder) = template::unknown(&event.perf, &defaults) {
+        if let Some(placeholder) = template::unknown_placeholder(&event.perf, &defaults) {
             return Err(Problem::Placeholder {
                 event: name.clone(),
                 pmu: key,
@@ -230,13 +231,16 @@ fn load_metric(
     notes: &BTreeMap<String, String>,
     documents: &BTreeMap<String, String>,
 ) -> Result<Metric, MetricProblem> {
-    let snake = |name: &String| {
+    let is_snake_case = |name: &String| {
         name.starts_with(|c: char| c.is_ascii_lowercase())
             && name
                 .chars()
                 .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
     };
-    if !std::iter::once(&raw.name).chain(&raw.aliases).all(snake) {
+    if !std::iter::once(&raw.name)
+        .chain(&raw.aliases)
+        .all(is_snake_case)
+    {
         return Err(MetricProblem::Name);
     }
     let note = |key: &String| {
@@ -259,8 +263,8 @@ fn load_metric(
     let threshold = raw.threshold.as_deref().map(Formula::parse).transpose()?;
     let document = raw.document.as_deref().unwrap_or(document);
     let pmu = pmu_of(&formula, family, &pmus)?;
-    let others = [&raw.from_sockets, &raw.from_each_socket, &raw.other_memory];
-    for event in others.into_iter().flatten().chain(&raw.io) {
+    let share_events = [&raw.from_sockets, &raw.from_each_socket, &raw.other_memory];
+    for event in share_events.into_iter().flatten().chain(&raw.io) {
         let known = family.pmus.iter().flat_map(|pmu| pmu.events.keys());
         if !known.clone().any(|known| known == event) {
             return Err(MetricProblem::Event {
@@ -313,16 +317,16 @@ fn load_metric(
     Ok(metric)
 }
 
-/// The one PMU of all events of the formula: it is in the family, or in the family of a metric that
-/// the formula names.
+/// The one PMU of all events of the formula. It is in the family or, if the formula names metrics
+/// of other families, in `referenced`.
 fn pmu_of(
     formula: &Formula,
     family: &Family,
-    named: &[Arc<PmuSpec>],
+    referenced: &[Arc<PmuSpec>],
 ) -> Result<Arc<PmuSpec>, MetricProblem> {
     let mut common: Option<&Arc<PmuSpec>> = None;
     for event in formula.events() {
-        let mut pmus = family.pmus.iter().chain(named);
+        let mut pmus = family.pmus.iter().chain(referenced);
         let Some(pmu) = pmus.find(|pmu| pmu.events.contains_key(event)) else {
             let known = family.pmus.iter().flat_map(|pmu| pmu.events.keys());
             let implicits = Implicit::ALL.map(|implicit| implicit.name().to_owned());
@@ -344,13 +348,13 @@ fn pmu_of(
     }
 }
 
-/// Checks that names are unique on each platform. A name of a fallback family may also be in
-/// another family, which hides it.
-fn unique<'a>(
+/// Checks that the metric's names are unique on each platform. A metric of a fallback family may
+/// share its name with one of another family, which hides it.
+fn check_unique<'a>(
     metric: &Metric,
-    mut known: impl Iterator<Item = &'a Metric>,
+    mut loaded_before: impl Iterator<Item = &'a Metric>,
 ) -> Result<(), MetricProblem> {
-    let taken = known.find_map(|other| {
+    let taken = loaded_before.find_map(|other| {
         if other.family.fallback != metric.family.fallback {
             return None;
         }

@@ -6,7 +6,7 @@
 //! 1. [`Hardware::detect`] (or [`Hardware::of_chip`]) finds which families apply;
 //! 2. [`Catalogue::select`] finds the metrics of a list such as `ipc,group:cache` or `all`;
 //! 3. [`Metric::groups`] lists what to open: one counter group per instance of the PMU, with all
-//!    events of the formula in it, so that a ratio is exact however the groups rotate;
+//!    events of the formula in it, so that a ratio is exact even if groups are multiplexed;
 //! 4. [`MetricCounts`] collects the counts (per container, or per [`MetricPlace`], summed over
 //!    units);
 //! 5. [`Metric::evaluate`] computes the value, or the reason why there is none.
@@ -74,18 +74,18 @@ pub struct Catalogue {
     refused: Vec<RefusedMetric>,
 }
 
-/// A metric of a directory of perf's files that has no formula here.
+/// A metric of perf's JSON files that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedMetric {
-    /// As the catalogue would call it.
+    /// Its name in the catalogue's form.
     pub name: String,
-    /// One line.
+    /// Its title, one line.
     pub title: String,
-    /// Its first group.
+    /// The first of its groups.
     pub group: String,
-    /// The directory.
+    /// The directory of the files.
     pub source: String,
-    /// Why, as a part of a sentence.
+    /// Why it cannot be used, as part of a sentence.
     pub reason: String,
 }
 
@@ -98,11 +98,11 @@ impl Catalogue {
         load::builtin()
     }
 
-    /// Adds the metrics of a path: a file in the same format, or a directory of perf's JSON files.
-    /// Only the files for the processor's model are read.
+    /// Adds the metrics of a path: a catalogue file, or a directory of perf's JSON files. Of a
+    /// directory only the files for the processor's model are read.
     ///
     /// # Errors
-    /// What is wrong with it; nothing of it is added then.
+    /// What is wrong with the file or directory; none of its metrics are added then.
     pub fn merge_path(
         &mut self,
         path: &Path,
@@ -115,10 +115,10 @@ impl Catalogue {
         }
     }
 
-    /// Adds the metrics of a file in the same format.
+    /// Adds the metrics of a catalogue file.
     ///
     /// # Errors
-    /// What is wrong with the file; nothing of it is added then.
+    /// What is wrong with the file; none of its metrics are added then.
     pub fn merge_file(&mut self, path: &Path) -> Result<(), CatalogueError> {
         let text = std::fs::read_to_string(path).map_err(|error| CatalogueError {
             file: path.display().to_string().into(),
@@ -128,15 +128,15 @@ impl Catalogue {
         self.merge(&path.display().to_string(), &text)
     }
 
-    /// Adds the metrics of a text; `file` names it in errors.
+    /// Adds the metrics of a catalogue file with this text; `file` is its name in errors.
     ///
     /// # Errors
-    /// What is wrong with the text; nothing of it is added then.
+    /// What is wrong with the text; none of its metrics are added then.
     pub fn merge(&mut self, file: &str, text: &str) -> Result<(), CatalogueError> {
         load::merge_user_file(self, file, text)
     }
 
-    /// The metrics of directories that have no formula here, in the order of the files.
+    /// The metrics of perf's JSON files that cannot be used.
     #[must_use]
     pub fn refused(&self) -> &[RefusedMetric] {
         &self.refused
@@ -147,7 +147,8 @@ impl Catalogue {
         self.families.iter()
     }
 
-    /// The catalogue's description of the event that a PMU lists under this name.
+    /// The catalogue's description of the event that a PMU lists under this name; `None` if the
+    /// catalogue has none.
     #[must_use]
     pub fn event_text(&self, pmu: &str, name: &str, machine: &Hardware) -> Option<String> {
         let families = self

@@ -36,47 +36,47 @@ pub struct PmuSpec {
     pub key: String,
     /// The names of its instances in sysfs.
     pub pattern: Pattern,
-    /// The product id in its `identifier` ([`crate::machine::product`]), if the name is not
-    /// specific.
+    /// The product id that its `identifier` must have ([`crate::machine::product`]); `None` if the
+    /// name alone identifies it.
     pub product: Option<u32>,
-    /// What one value of its metrics is for.
+    /// The scope of one value of its metrics.
     pub per: Per,
     /// Largest difference between the count of a `from_sockets` event at the source and the count
     /// at the destination, in thousandths.
     pub mismatch: Option<u32>,
-    /// The number of general counters, without the fixed ones.
+    /// The number of general counters, without the fixed ones; `None` if unknown.
     pub counters: Option<u32>,
-    /// Issue slots of the core per cycle.
+    /// Issue slots of the core per cycle; `None` if unknown.
     pub slots: Option<u32>,
     /// Filters that are always set, with their default values.
     pub defaults: BTreeMap<String, u64>,
-    /// The PCI devices that it counts.
+    /// How to find the PCI devices that it counts; `None` if it counts none.
     pub devices: Option<DeviceSpec>,
-    /// By the name that formulas use.
+    /// Its events, by the name that formulas use.
     pub events: BTreeMap<String, EventSpec>,
 }
 
-/// What one value is for.
+/// The scope of one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {
     /// A CPU, so that each container has its own value.
     Cpu,
-    /// A socket; counts of its units of the PMU are summed.
+    /// A socket: the counts of all its units of the PMU are summed.
     Socket,
-    /// A device: one unit, one root complex, one part.
+    /// A device: one unit, one root complex, or one part of a unit.
     Device,
 }
 
-/// What a value is.
+/// The kind of quantity that a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricKind {
-    /// A number of something.
+    /// A number of events.
     Counter,
-    /// Events per event.
+    /// A number of events divided by another number of events.
     Ratio,
-    /// Events per time.
+    /// Events per unit of time.
     Rate,
     /// Time per event.
     Latency,
@@ -107,14 +107,16 @@ pub enum Apportion {
     CpuWrite,
     /// Writes to any memory by the CPUs of this socket.
     CpuWriteSource,
-    /// The traffic of a device, for its owner.
+    /// The traffic of a device: its owner gets it.
     Device,
-    /// As [`Self::Device`]; a block device's reads of memory also by the data written to it.
+    /// As [`Self::Device`], but a block device's reads of memory are divided by the data written to
+    /// it.
     DeviceRead,
-    /// As [`Self::Device`]; a block device's writes to memory also by the data read from it.
+    /// As [`Self::Device`], but a block device's writes to memory are divided by the data read from
+    /// it.
     DeviceWrite,
-    /// As [`Self::Device`]; a block device's reads and writes also by the data written to it and
-    /// read from it.
+    /// As [`Self::Device`], but a block device's traffic is divided by the data written to it plus
+    /// the data read from it.
     DeviceBoth,
     /// Not divided.
     #[default]
@@ -171,7 +173,7 @@ impl fmt::Display for Apportion {
     }
 }
 
-/// The traffic of a socket's memory that a weight is for.
+/// The kind of memory traffic that a weight attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryTraffic {
@@ -181,11 +183,11 @@ pub enum MemoryTraffic {
     Writes,
 }
 
-/// A configuration that a formula is stated for.
+/// A configuration of the hardware that a formula assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requirement {
-    /// One GPU for each Grace.
+    /// One GPU per socket.
     OneGpu,
 }
 
@@ -196,7 +198,7 @@ pub struct Metric {
     pub name: String,
     /// Other names by which it can be selected.
     pub aliases: Vec<String>,
-    /// The title, in one line.
+    /// The title, one line.
     pub title: String,
     /// The unit of the value.
     pub unit: String,
@@ -204,9 +206,9 @@ pub struct Metric {
     pub kind: MetricKind,
     /// The group that `group:NAME` selects.
     pub group: String,
-    /// Other groups that are not complete without it.
+    /// Other groups that also contain it.
     pub also_in: Vec<String>,
-    /// How it is computed.
+    /// The formula of its value.
     pub formula: Formula,
     /// The title of its source document.
     pub document: String,
@@ -214,26 +216,27 @@ pub struct Metric {
     pub section: String,
     /// How its value is divided among containers.
     pub apportion: Apportion,
-    /// The event that counts, at the source, what CPUs send to the memory of the other socket: the
-    /// CPUs' part of that socket's count in the formula.
+    /// The event that counts, on the sending socket, the CPUs' traffic to the other socket's
+    /// memory. That traffic is a part of what the other socket counts in the formula.
     pub from_sockets: Option<String>,
-    /// The same for more than two sockets: an event with `n` for the socket, which counts at the
-    /// source what CPUs send to the memory of socket n.
+    /// As [`Self::from_sockets`], for more than two sockets: an event that is opened once for each
+    /// other socket, whose number replaces the `n` in its name.
     pub from_each_socket: Option<String>,
-    /// Chips on which these events also count what CPUs send to other memory.
+    /// Chips on which [`Self::from_sockets`] and [`Self::from_each_socket`] also count traffic to
+    /// memory that the formula does not count, such as GPU memory.
     pub not_shared_on: Vec<Chip>,
-    /// The event that counts, at the destination, the traffic of all CPUs with the socket's other
-    /// memory: an upper bound of the part of any socket's CPUs. It is opened with
-    /// [`Self::from_each_socket`]. Without it, the chips of [`Self::not_shared_on`] have no shares.
+    /// The event that counts, on the receiving socket, the traffic of all CPUs to that memory: an
+    /// upper bound of the traffic from each socket. It is opened with [`Self::from_each_socket`].
+    /// Without it, the chips of [`Self::not_shared_on`] have no shares.
     pub other_memory: Option<String>,
-    /// The devices' part of the formula's count: events of another PMU of the family, each with
-    /// that PMU. Their counts are summed.
+    /// The devices' part of the formula's count: events of another PMU of the family, each with its
+    /// PMU. Their counts are summed.
     pub io: Vec<(Arc<PmuSpec>, String)>,
-    /// The largest value that a share can have.
+    /// The largest possible value; `None` if the metric has no bound.
     pub bound: Option<f64>,
-    /// A formula over the values of metrics, by name. It is not 0 when a value deserves attention.
+    /// A formula over the values of metrics, by name. If it is not 0, the metric's value is marked.
     pub threshold: Option<Formula>,
-    /// The configuration that the formula is stated for.
+    /// The configuration that the formula assumes; `None` if it holds for any.
     pub requires: Option<Requirement>,
     /// The caveats of the documents.
     pub notes: Vec<String>,
@@ -258,15 +261,15 @@ impl Metric {
     #[must_use]
     pub fn events(&self) -> Vec<&str> {
         if !self.formula.events().is_empty() {
-            let formula = self.formula.events().iter();
-            return formula
+            let names = self.formula.events().iter();
+            return names
                 .chain(&self.from_sockets)
                 .map(String::as_str)
                 .collect();
         }
         let fixed = self.pmu.events.iter().find(|(_, event)| event.fixed);
-        let any = fixed.or_else(|| self.pmu.events.iter().next());
-        any.map(|(name, _)| name.as_str()).into_iter().collect()
+        let event = fixed.or_else(|| self.pmu.events.iter().next());
+        event.map(|(name, _)| name.as_str()).into_iter().collect()
     }
 
     /// The event of [`Self::from_each_socket`] for the memory of this socket.

@@ -10,7 +10,8 @@ use super::{
     template::Instance,
 };
 
-/// How to find the devices that an instance of a PMU counts, and the terms that select some.
+/// How to find the devices that an instance of a PMU counts, and the terms that select some of
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
@@ -18,10 +19,10 @@ pub struct DeviceSpec {
     pub by: FoundBy,
     /// The term with a bit for each root port, or for each part of a stack.
     pub ports: Option<String>,
-    /// The term that takes the requester id of one function; the term `<requester>_en` turns it on,
-    /// and `ports` must be 0 then.
+    /// The term that takes the requester id of one PCI function. It needs the term
+    /// `<requester>_en`, and 0 in `ports`.
     pub requester: Option<String>,
-    /// For the PMU of a stack: which parts count what.
+    /// For the PMU of a stack: which of its parts count which devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack: Option<StackSpec>,
 }
@@ -30,9 +31,9 @@ pub struct DeviceSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackSpec {
-    /// The PCI device number of the root port on part 0; the others follow.
+    /// The PCI device number of the root port on part 0; those on the next parts follow it.
     pub first_device: u32,
-    /// The part that leads to the chipset, for all devices behind it.
+    /// The part that counts all devices behind the chipset.
     pub dmi: u32,
     /// Accelerators, which are on no root port.
     #[serde(default)]
@@ -47,7 +48,7 @@ pub struct Accelerator {
     pub vendor: u16,
     /// PCI device id.
     pub device: u16,
-    /// The parts that count it; with `dies`, those that it may be on.
+    /// The parts that count it; with `dies`, the parts that it may be on.
     pub parts: Vec<u32>,
     /// Its part by die, if dies differ.
     #[serde(default)]
@@ -134,9 +135,9 @@ impl Catalogue {
         let specs = self
             .families()
             .flat_map(|family| family.pmus.iter().map(with_family(family)));
-        let mut all: Vec<(&Arc<Family>, &Arc<PmuSpec>)> = specs.collect();
-        all.sort_by_key(|(family, _)| !family.platforms.contains(&on));
-        all.into_iter().find_map(|(family, spec)| {
+        let mut candidates: Vec<(&Arc<Family>, &Arc<PmuSpec>)> = specs.collect();
+        candidates.sort_by_key(|(family, _)| !family.platforms.contains(&on));
+        candidates.into_iter().find_map(|(family, spec)| {
             let devices = spec.devices.as_ref()?;
             let instance = spec.pattern.instance(pmu)?;
             let stack = devices.stack.clone();

@@ -39,8 +39,8 @@ pub struct PlatformSpec {
     /// The uncore PMUs that it should show.
     #[serde(default)]
     pub uncore: Vec<UncoreSpec>,
-    /// The core events that attribute a socket's traffic, the best first of each kind; absent:
-    /// those of `weights_of`, else of the generic platform.
+    /// The core events that attribute a socket's traffic, the best first for each kind of traffic;
+    /// absent: those of `weights_of`, else those of the generic platform.
     #[serde(rename = "weight")]
     pub weights: Option<Vec<WeightSpec>>,
     /// Another platform with the weights to use.
@@ -60,10 +60,10 @@ pub struct ProfileSpec {
     pub sockets: Option<u32>,
     /// Events of the core in perf's syntax; its counters can count all of them at one time.
     pub events: String,
-    /// Shares use only these events: no counters are opened for others.
+    /// Whether shares use only these events, so that no other counters are opened for them.
     #[serde(default)]
     pub own_weights: bool,
-    /// Metrics; those of the uncore only if the machine shows its PMUs.
+    /// Metrics to count; uncore metrics only if the machine has their PMUs.
     #[serde(default)]
     pub metrics: Vec<String>,
 }
@@ -96,7 +96,7 @@ pub struct CpuModels {
 pub enum Models {
     /// One model.
     One(u32),
-    /// The first and the last.
+    /// The first and the last model of a range.
     Range(u32, u32),
 }
 
@@ -117,7 +117,7 @@ impl Models {
 pub struct Gpus {
     /// The vendor whose display controllers are GPUs.
     pub vendor: u32,
-    /// Those that belong to a chip of the platform.
+    /// The devices that belong to a chip of the platform.
     pub devices: Vec<u32>,
 }
 
@@ -144,21 +144,21 @@ pub struct ChipSpec {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreSpec {
-    /// What their names start with.
+    /// The prefix of their names.
     pub pmu: String,
-    /// What is lost without them.
+    /// What cannot be counted without them, for messages.
     pub lost: String,
     /// The key of their driver in `[driver]`.
     pub driver: String,
 }
 
-/// A part of a driver of `[driver]`, which may have several.
+/// A part of a driver in `[driver]`; a driver may have several parts.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Driver {
     /// Its kernel configuration option, without `CONFIG_`.
     pub option: String,
-    /// Its module; None if it cannot be one.
+    /// Its kernel module; `None` if it cannot be built as a module.
     pub module: Option<String>,
 }
 
@@ -175,12 +175,13 @@ pub struct WeightSpec {
     pub event: String,
     /// The event of accesses to other sockets' memory, if the core lists it or has its terms.
     pub remote: Option<String>,
-    /// `event` counts accesses to the memory of the CPU's own socket only, in the same unit as
-    /// `remote`, so that both together divide what a memory controller counts for all sockets.
+    /// Whether `event` counts only accesses to the memory of the CPU's own socket. `remote` is then
+    /// in the same unit, so that both together divide what a memory controller counts for all
+    /// sockets.
     #[serde(default)]
     pub local: bool,
     /// Only on machines with this number of sockets; absent: on all.
     pub sockets: Option<u32>,
-    /// What it counts in addition to memory traffic, if that is too much to state an error.
+    /// What it counts in addition to memory traffic, if that is too much for an error to be stated.
     pub but: Option<String>,
 }

@@ -22,7 +22,7 @@ pub(super) struct References<'a> {
 /// A formula over events alone.
 pub(super) struct Expanded {
     pub(super) formula: Formula,
-    /// The PMUs of metrics of other files that it names.
+    /// The PMUs of the metrics of other files that the formula named.
     pub(super) pmus: Vec<Arc<PmuSpec>>,
 }
 
@@ -47,7 +47,8 @@ impl<'a> References<'a> {
         Ok(Expanded { formula, pmus })
     }
 
-    /// `open` has the metrics that are being expanded, outermost first.
+    /// The text with its references expanded; the PMUs of metrics of other files are added to
+    /// `pmus`. `open` has the metrics that are being expanded, outermost first.
     fn expanded_text(
         &self,
         text: &str,
@@ -79,23 +80,23 @@ impl<'a> References<'a> {
         Ok(text)
     }
 
-    /// The metric of another file; None if no file has one with this name.
+    /// The metric of another file; `None` if no file has one with this name.
     fn metric_of_other_file(&self, name: &str) -> Result<Option<&'a Metric>, MetricProblem> {
         let named = || {
             self.catalogue
                 .metrics()
                 .filter(|metric| metric.name == name)
         };
-        let holds = |metric: &&Metric| {
+        let covers_platforms = |metric: &&Metric| {
             let platforms = &metric.family.platforms;
             self.family
                 .platforms
                 .iter()
                 .all(|one| platforms.contains(one))
         };
-        let specific = |metric: &&Metric| !metric.family.fallback;
-        let best = named().filter(holds).find(specific);
-        match best.or_else(|| named().find(holds)) {
+        let is_specific = |metric: &&Metric| !metric.family.fallback;
+        let best = named().filter(covers_platforms).find(is_specific);
+        match best.or_else(|| named().find(covers_platforms)) {
             Some(metric) => Ok(Some(metric)),
             None if named().next().is_some() => Err(MetricProblem::Elsewhere(name.to_owned())),
             None => Ok(None),
@@ -103,8 +104,8 @@ impl<'a> References<'a> {
     }
 }
 
-/// The text with each of these names replaced by its formula in parentheses.
-fn replace_names(text: &str, by: &BTreeMap<String, String>) -> String {
+/// The text with each name in `formulas` replaced by its formula in parentheses.
+fn replace_names(text: &str, formulas: &BTreeMap<String, String>) -> String {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let mut out = String::new();
     let mut rest = text;
@@ -113,8 +114,8 @@ fn replace_names(text: &str, by: &BTreeMap<String, String>) -> String {
         let end = rest
             .find(|c| is_name(c) != is_in_name)
             .unwrap_or(rest.len());
-        let (piece, behind) = rest.split_at(end);
-        match by.get(piece) {
+        let (piece, after) = rest.split_at(end);
+        match formulas.get(piece) {
             Some(formula) => {
                 out.push('(');
                 out.push_str(formula);
@@ -122,7 +123,7 @@ fn replace_names(text: &str, by: &BTreeMap<String, String>) -> String {
             }
             None => out.push_str(piece),
         }
-        rest = behind;
+        rest = after;
     }
     out
 }

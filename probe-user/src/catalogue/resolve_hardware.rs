@@ -3,17 +3,17 @@
 use super::{Chip, Hardware};
 use crate::machine::Machine;
 
-/// The hardware of the named chip, or what is detected. Warns if the machine is known to be
-/// another one: formulas and coverage of the wrong chip give wrong values, and no error.
+/// The hardware of the named chip; without one, the detected hardware. Warns if the detected chip
+/// is another one: the formulas of the wrong chip give wrong values without an error.
 #[must_use]
 pub fn resolve_hardware(machine: &Machine, named: Option<Chip>) -> Hardware {
     let detected = Hardware::detect(machine);
     let Some(named) = named else {
         return detected;
     };
-    if let Some(here) = other(&detected, named) {
+    if let Some(found) = mismatch(&detected, named) {
         tracing::warn!(
-            "chip {named} is not what this machine is found to be, which is {here}: metrics \
+            "chip {named} is not what this machine is found to be, which is {found}: metrics \
              are those that are documented for {named}"
         );
     }
@@ -24,8 +24,8 @@ pub fn resolve_hardware(machine: &Machine, named: Option<Chip>) -> Hardware {
     }
 }
 
-/// The detected hardware, if it is known to be another chip.
-fn other(detected: &Hardware, named: Chip) -> Option<String> {
+/// The name of the detected hardware if it cannot be the named chip, else `None`.
+fn mismatch(detected: &Hardware, named: Chip) -> Option<String> {
     match detected.chip {
         Some(chip) if chip == named => None,
         Some(chip) => Some(chip.to_string()),
@@ -42,13 +42,13 @@ mod tests {
     fn another_chip_is_reported() {
         let chip = |name| Chip::named(name).expect("the catalogue has it");
         let here = Hardware::of_chip(chip("grace-hopper"));
-        assert_eq!(other(&here, chip("grace-hopper")), None);
-        let other_chip = other(&here, chip("grace-cpu-superchip"));
+        assert_eq!(mismatch(&here, chip("grace-hopper")), None);
+        let other_chip = mismatch(&here, chip("grace-cpu-superchip"));
         assert_eq!(other_chip.as_deref(), Some("grace-hopper"));
         // A platform with several chips does not determine the chip.
         let platform = Hardware::of_platform(chip("grace-hopper").platform());
-        assert_eq!(other(&platform, chip("grace-cpu-superchip")), None);
-        let other_platform = other(&platform, chip("sapphire-rapids"));
+        assert_eq!(mismatch(&platform, chip("grace-cpu-superchip")), None);
+        let other_platform = mismatch(&platform, chip("sapphire-rapids"));
         assert_eq!(other_platform.as_deref(), Some("of platform grace"));
     }
 }

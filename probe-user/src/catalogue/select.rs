@@ -22,16 +22,16 @@ impl Family {
     /// Whether it applies to the machine.
     #[must_use]
     pub fn holds_on(&self, machine: &Hardware) -> bool {
-        let core = machine
+        let core_fits = machine
             .midr
             .is_none_or(|midr| self.midr.is_empty() || self.midr.contains(&midr));
-        core && self.platforms.contains(&machine.platform)
+        core_fits && self.platforms.contains(&machine.platform)
     }
 }
 
 impl Catalogue {
-    /// The metrics of a machine: those of all families that apply, except metrics of a fallback
-    /// family whose name is also in another family.
+    /// The metrics of a machine: those of all families that apply. A metric of a fallback family is
+    /// left out if another family has a metric of its name.
     #[must_use]
     pub fn on(&self, machine: &Hardware) -> Vec<&Metric> {
         let here: Vec<&Metric> = self

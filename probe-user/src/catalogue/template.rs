@@ -82,7 +82,7 @@ impl Pattern {
         self.0 == [PatternPart::Core]
     }
 
-    /// Whether its name has the socket, so that each PMU has one reader.
+    /// Whether the name has the socket's number, so that one CPU reads the PMU.
     #[must_use]
     pub fn has_socket(&self) -> bool {
         self.0.contains(&PatternPart::Number(PatternNumber::Socket))
@@ -105,14 +105,14 @@ impl Pattern {
                         10
                     };
                     let end = rest.find(|c: char| !c.is_digit(radix));
-                    let (digits, behind) = rest.split_at(end.unwrap_or(rest.len()));
+                    let (digits, after) = rest.split_at(end.unwrap_or(rest.len()));
                     let value = u64::from_str_radix(digits, radix).ok()?;
-                    let short = u32::try_from(value).ok();
-                    rest = behind;
+                    let value_u32 = u32::try_from(value).ok();
+                    rest = after;
                     match number {
-                        PatternNumber::Socket => instance.socket = Some(short?),
-                        PatternNumber::RootComplex => instance.root_complex = Some(short?),
-                        PatternNumber::Unit => instance.unit = Some(short?),
+                        PatternNumber::Socket => instance.socket = Some(value_u32?),
+                        PatternNumber::RootComplex => instance.root_complex = Some(value_u32?),
+                        PatternNumber::Unit => instance.unit = Some(value_u32?),
                         PatternNumber::Address => instance.address = Some(value),
                     }
                 }
@@ -158,17 +158,21 @@ impl std::fmt::Display for Pattern {
     }
 }
 
-/// The first placeholder of an encoding that is neither general nor a filter of the PMU.
-pub(super) fn unknown(encoding: &str, defaults: &BTreeMap<String, u64>) -> Option<String> {
+/// The first placeholder of an encoding that is neither valid for all PMUs nor one of the PMU's
+/// `defaults`; `None` if all are known.
+pub(super) fn unknown_placeholder(
+    encoding: &str,
+    defaults: &BTreeMap<String, u64>,
+) -> Option<String> {
     let placeholders = pieces(encoding)
         .into_iter()
         .filter_map(|piece| match piece {
             Piece::Placeholder(name) => Some(name),
             Piece::Text(_) => None,
         });
-    let known = |name: &str| ["pmu", "peer", "part_mask"].contains(&name);
+    let is_general = |name: &str| ["pmu", "peer", "part_mask"].contains(&name);
     placeholders
-        .filter(|name| !known(name) && !defaults.contains_key(*name))
+        .filter(|name| !is_general(name) && !defaults.contains_key(*name))
         .map(str::to_owned)
         .next()
 }

@@ -12,8 +12,8 @@ pub struct TlbSpec {
     pub entries: Vec<TlbEntries>,
 }
 
-/// Entries for one page size in the last level of a core's TLB; in its first level if no document
-/// says that the last level holds pages of this size.
+/// Entries for one page size in the last level of a core's TLB. If no document says that the last
+/// level holds pages of this size, they are those of the first level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbEntries {
@@ -24,7 +24,7 @@ pub struct TlbEntries {
 }
 
 impl TlbSpec {
-    /// The entries for pages of this size; None if no document states them.
+    /// The entries for pages of this size in bytes; `None` if no document states them.
     #[must_use]
     pub fn entries_for(&self, page: u64) -> Option<TlbEntries> {
         self.entries.iter().copied().find(|it| it.page == page)
@@ -42,23 +42,24 @@ impl TlbEntries {
 /// Bits of an address that one level of a page table with pages of 4 KiB translates.
 const LEVEL_BITS: u32 = 9;
 
-/// Bits of an address in such a page.
+/// Bits of the offset in a page of 4 KiB.
 const PAGE_BITS: u32 = 12;
 
-/// Levels of the table for addresses of 48 bits.
+/// Levels of the page table for addresses of 48 bits.
 const LEVELS: u32 = 4;
 
-/// Memory accesses of a fully missing translation: four page-table levels (smallest pages of 4 KiB)
-/// plus the data. Larger pages need fewer levels. In a virtual machine each level may need a walk
-/// of the host's table. After John `McCalpin`, "What good are Large Pages?".
+/// Memory accesses of a load whose translation and data are in no cache: one for each level of the
+/// page table, and one for the data. Pages of 4 KiB need four levels, larger pages fewer. In a
+/// virtual machine each level may need a walk of the host's table. After John `McCalpin`, "What
+/// good are Large Pages?".
 ///
-/// None for a page size that such a table cannot have.
+/// `None` for a page size in bytes that a table with pages of 4 KiB cannot have.
 #[must_use]
 pub fn walk_trips(page: u64) -> Option<u32> {
     let bits = page.checked_ilog2().filter(|_| page.is_power_of_two())?;
-    let above = bits.checked_sub(PAGE_BITS)?;
-    let skipped = above / LEVEL_BITS;
-    (above % LEVEL_BITS == 0 && skipped < LEVELS - 1).then(|| LEVELS - skipped + 1)
+    let extra_bits = bits.checked_sub(PAGE_BITS)?;
+    let skipped = extra_bits / LEVEL_BITS;
+    (extra_bits % LEVEL_BITS == 0 && skipped < LEVELS - 1).then(|| LEVELS - skipped + 1)
 }
 
 #[cfg(test)]
@@ -69,8 +70,8 @@ mod tests {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
 
-    /// Most cores in `McCalpin`'s article map 2 MiB with small pages (512 x 4 KiB), and at least 64
-    /// MiB with large ones (32 x 2 MiB): Sandy Bridge does just that.
+    /// `McCalpin`'s article says that most cores map 2 MiB with small pages (512 x 4 KiB), and at
+    /// least 64 MiB with large ones (32 x 2 MiB). Sandy Bridge has exactly these numbers.
     #[test]
     fn reach_matches_mccalpin() {
         let tlb = Platform::named("snb").unwrap().spec().tlb.as_ref().unwrap();

@@ -36,24 +36,25 @@ pub struct HolderPaths {
     pub unreadable: bool,
 }
 
-/// Scans all processes.
+/// Scans all processes for the devices that they hold.
 #[must_use]
 pub(super) fn read(proc: &Path, sysfs: &Path) -> HolderPaths {
-    let nodes = nodes(proc, sysfs);
+    let by_node = functions_by_node(proc, sysfs);
     let mut holders = HolderPaths {
         by_kernel: net_devices(&sysfs.join("class/net")).collect(),
         ..HolderPaths::default()
     };
-    let own_namespace = namespace(&proc.join("self"));
-    // Devices and cgroups of every network namespace but the own.
+    let own_namespace = network_namespace(&proc.join("self"));
+    // Devices and cgroups of every other network namespace.
     let mut namespaces: BTreeMap<u64, (BTreeSet<Bdf>, BTreeSet<String>)> = BTreeMap::new();
     for process in processes(proc) {
         let mut held: BTreeSet<Bdf> = BTreeSet::new();
-        match opened(&process.join("fd")) {
-            Ok(opened) => held.extend(opened.filter_map(|number| nodes.get(&number)).flatten()),
+        match open_devices(&process.join("fd")) {
+            Ok(numbers) => held.extend(numbers.filter_map(|number| by_node.get(&number)).flatten()),
             Err(error) => holders.unreadable |= error == Errno::ACCESS || error == Errno::PERM,
         }
-        let namespace = namespace(&process).filter(|namespace| Some(*namespace) != own_namespace);
+        let namespace =
+            network_namespace(&process).filter(|namespace| Some(*namespace) != own_namespace);
         if held.is_empty() && namespace.is_none() {
             continue;
         }
@@ -68,7 +69,7 @@ pub(super) fn read(proc: &Path, sysfs: &Path) -> HolderPaths {
         if let Some(namespace) = namespace {
             let (devices, cgroups) = namespaces.entry(namespace).or_default();
             if devices.is_empty() {
-                // From the container's sysfs, which was mounted in that namespace.
+                // The container's sysfs was mounted in that namespace, and lists its devices.
                 devices.extend(net_devices(&process.join("root/sys/class/net")));
             }
             cgroups.insert(cgroup);
@@ -80,7 +81,7 @@ pub(super) fn read(proc: &Path, sysfs: &Path) -> HolderPaths {
             of_device.extend(cgroups.iter().cloned());
         }
     }
-    // A container without a sysfs of its own shows the host's.
+    // A container without a sysfs of its own lists the host's devices.
     holders
         .by_device
         .retain(|device, _| !holders.by_kernel.contains(device));
@@ -98,9 +99,9 @@ fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// Numbers of the open character devices in a directory of descriptors. `statat` avoids a path walk
-/// from the root for each.
-fn opened(directory: &Path) -> Result<impl Iterator<Item = (u32, u32)>, Errno> {
+/// The device numbers of the open character devices in a directory of descriptors. `statat` avoids
+/// a path walk from the root for each.
+fn open_devices(directory: &Path) -> Result<impl Iterator<Item = (u32, u32)>, Errno> {
     let directory = open(
         directory,
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -114,7 +115,7 @@ fn opened(directory: &Path) -> Result<impl Iterator<Item = (u32, u32)>, Errno> {
     }))
 }
 
-fn namespace(process: &Path) -> Option<u64> {
+fn network_namespace(process: &Path) -> Option<u64> {
     Some(fs::metadata(process.join("ns/net")).ok()?.ino())
 }
 
@@ -124,8 +125,8 @@ fn net_devices(class: &Path) -> impl Iterator<Item = Bdf> {
     entries.filter_map(|entry| address_of(&fs::read_link(entry.path()).ok()?))
 }
 
-/// The PCI functions of each device number that a process can open.
-fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
+/// The PCI functions of each device number (major and minor) that a process can open.
+fn functions_by_node(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
     let mut nodes: BTreeMap<(u32, u32), Vec<Bdf>> = BTreeMap::new();
     let list = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in list(sysfs.join("dev/char")) {
@@ -168,7 +169,7 @@ fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
     nodes
 }
 
-/// `major:minor`.
+/// The numbers of `major:minor`.
 fn parse(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
@@ -185,7 +186,8 @@ mod tests {
     const HOST_NIC: &str = "0000:39:00.0";
     const VFIO_DEVICE: &str = "0000:40:00.0";
 
-    /// A machine with /dev/null (1:3), /dev/zero (1:5) and /dev/full (1:7) as device nodes.
+    /// A machine whose device nodes are this host's: /dev/null (1:3) is that of a GPU, /dev/zero
+    /// (1:5) that of a VFIO group, and /dev/full (1:7) that of no device.
     struct FakeMachine(Tree);
 
     impl FakeMachine {
@@ -265,16 +267,16 @@ mod tests {
     }
 
     #[test]
-    fn nvidia_gpus_are_known_by_device_minor() {
+    fn nvidia_gpus_are_known_by_their_minor_number() {
         let machine = FakeMachine::new();
         let information = "Model: \t NVIDIA GH200 480GB\nDevice Minor: \t 3\n";
         let file = format!("proc/driver/nvidia/gpus/{GPU}/information");
         machine.0.write(&file, information);
-        let nodes = nodes(
+        let by_node = functions_by_node(
             &machine.0.path().join("proc"),
             &machine.0.path().join("sys"),
         );
-        assert_eq!(nodes[&(195, 3)], [GPU.parse().unwrap()]);
+        assert_eq!(by_node[&(195, 3)], [GPU.parse().unwrap()]);
     }
 
     #[test]

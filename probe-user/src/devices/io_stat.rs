@@ -1,9 +1,9 @@
 //! Bytes that cgroups moved on block devices, by `major:minor`: `io.stat` of cgroup2
 //! (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files").
 //!
-//! The file of a cgroup includes its descendants, removed ones too; the cgroup's own bytes are the
-//! difference. A cgroup without the io controller has no such file: its bytes count for the nearest
-//! ancestor with one.
+//! The file of a cgroup includes its descendants, also removed ones. The cgroup's own bytes are the
+//! file's minus those of the descendants. A cgroup without the io controller has no such file: its
+//! bytes count for the nearest ancestor with one.
 
 use std::{collections::BTreeMap, fs};
 
@@ -18,9 +18,9 @@ use crate::machine::{
 /// Bytes read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoBytes {
-    /// Read from the block device.
+    /// Bytes read from the block device.
     pub read: u64,
-    /// Written to it.
+    /// Bytes written to the block device.
     pub written: u64,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn read(hierarchy: &Hierarchy) -> Result<Vec<CgroupIo>, CgroupError> 
     Ok(io.collect())
 }
 
-/// The bytes by device.
+/// The bytes by device (`major:minor`).
 fn parse(text: &str) -> BTreeMap<String, IoBytes> {
     let mut by_device: BTreeMap<String, IoBytes> = BTreeMap::new();
     for (device, name, value) in numbers(text) {
@@ -73,8 +73,8 @@ pub(super) fn deltas(
     let before: BTreeMap<CgroupId, &CgroupIo> =
         earlier.iter().map(|cgroup| (cgroup.id, cgroup)).collect();
     let delta = |cgroup: &CgroupIo, device: &str, now: &IoBytes| {
-        let known = before.get(&cgroup.id).and_then(|old| old.total.get(device));
-        let old = known.copied().unwrap_or_default();
+        let moved = before.get(&cgroup.id).and_then(|old| old.total.get(device));
+        let old = moved.copied().unwrap_or_default();
         IoBytes {
             read: now.read.saturating_sub(old.read),
             written: now.written.saturating_sub(old.written),
@@ -112,7 +112,7 @@ pub(super) fn deltas(
     own
 }
 
-/// The nearest ancestor with a file.
+/// The nearest ancestor of a path that is in `by_path`.
 fn nearest_ancestor(path: &str, by_path: &BTreeMap<&str, CgroupId>) -> Option<CgroupId> {
     let mut path = path.trim_end_matches('/');
     while let Some((above, _)) = path.rsplit_once('/') {
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(read.len(), 1, "a device without numbers has moved nothing");
     }
 
-    /// A pod with two containers, below slices without the controller.
+    /// The cgroups are a pod with two containers, below slices without the io controller.
     #[test]
     fn own_bytes_exclude_descendants() {
         let earlier = [
@@ -202,10 +202,13 @@ mod tests {
             root: "/".to_owned(),
         };
         let all = read(&hierarchy).unwrap();
-        let [only] = all.as_slice() else {
+        let [cgroup] = all.as_slice() else {
             panic!("{all:?}")
         };
-        assert_eq!((only.path.as_str(), only.total[NVME].written), ("/a", 8));
-        assert_ne!(only.id, CgroupId(0));
+        assert_eq!(
+            (cgroup.path.as_str(), cgroup.total[NVME].written),
+            ("/a", 8)
+        );
+        assert_ne!(cgroup.id, CgroupId(0));
     }
 }

@@ -42,20 +42,20 @@ pub use self::{
 /// The PCI devices of a machine, by the PMUs that count their traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Devices {
-    /// By socket, then by number.
+    /// Sorted by socket, then by kind and number.
     pub complexes: Vec<Complex>,
     /// PMUs of links to GPUs.
     pub links: Vec<GpuLink>,
-    /// Root ports of unknown location, with the reason. Not recorded, since nothing is computed
-    /// from it.
+    /// Root ports of unknown location, with the reason. They are not recorded, since nothing is
+    /// computed from them.
     #[serde(skip)]
     pub problems: BTreeMap<Bdf, ConfigSpaceError>,
 }
 
-/// A root complex or its equivalent on the platform: the devices that one PMU counts.
+/// A root complex or its equivalent on the platform: the devices that the same PMUs count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Complex {
-    /// The socket that it belongs to.
+    /// The socket that it belongs to; `None` if unknown.
     pub socket: Option<u32>,
     /// Its kind and number.
     pub kind: ComplexKind,
@@ -70,7 +70,7 @@ pub struct Complex {
 pub struct PciePmu {
     /// Its name in sysfs.
     pub name: String,
-    /// The terms that select devices.
+    /// How its devices are found, and the terms that select some of them.
     pub spec: DeviceSpec,
 }
 
@@ -78,7 +78,7 @@ pub struct PciePmu {
 /// shows as PCI devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GpuLink {
-    /// Its name in sysfs.
+    /// The PMU's name in sysfs.
     pub pmu: String,
     /// PCI vendor id of the GPUs.
     pub vendor: u16,
@@ -105,8 +105,8 @@ pub enum ComplexKind {
 pub struct Port {
     /// Its own address.
     pub address: Bdf,
-    /// Number of the root port, or of the part of the stack. Several if it uses several parts, or
-    /// if it is unknown which one; empty if nothing is known.
+    /// Number of the root port, or of the part of the stack. There are several if it uses several
+    /// parts, or if it is unknown which part it uses. Empty if nothing is known.
     #[serde(alias = "number", deserialize_with = "numbers")]
     pub numbers: Vec<u32>,
     /// The devices behind it; the port itself if it is no bridge.
@@ -152,7 +152,7 @@ impl Devices {
         let address = name.parse::<Bdf>().ok();
         let mut all = self.iter();
         all.find(|(_, _, device)| {
-            Some(device.address) == address || device.names.iter().any(|known| known == name)
+            Some(device.address) == address || device.names.iter().any(|other| other == name)
         })
     }
 
@@ -178,16 +178,16 @@ impl Devices {
         part: Option<u32>,
     ) -> Vec<&Device> {
         let link = self.links.iter().find(|link| link.pmu == pmu);
-        let counted = |complex: &Complex, port: &Port, device: &Device| match link {
+        let is_counted = |complex: &Complex, port: &Port, device: &Device| match link {
             Some(link) => link.leads_to(device),
             None => {
-                let by_pmu = complex.pmus.iter().find(|known| known.name == pmu);
-                by_pmu.is_some_and(|pmu| pmu.selects(port, device, filters, part))
+                let named = complex.pmus.iter().find(|other| other.name == pmu);
+                named.is_some_and(|pmu| pmu.selects(port, device, filters, part))
             }
         };
         self.iter()
             .filter(|(complex, port, device)| {
-                complex.socket == Some(socket) && counted(complex, port, device)
+                complex.socket == Some(socket) && is_counted(complex, port, device)
             })
             .map(|(_, _, device)| device)
             .collect()
@@ -196,8 +196,8 @@ impl Devices {
 
 impl GpuLink {
     fn leads_to(&self, device: &Device) -> bool {
-        let known = self.devices.is_empty() || self.devices.contains(&device.device);
-        known && device.vendor == self.vendor && device.kind() == "GPU"
+        let may_be_linked = self.devices.is_empty() || self.devices.contains(&device.device);
+        may_be_linked && device.vendor == self.vendor && device.kind() == "GPU"
     }
 }
 
@@ -225,13 +225,13 @@ impl PciePmu {
         mask.is_none_or(|mask| numbers.iter().any(|number| is_set(mask, *number)))
     }
 
-    /// The filters that count this device alone; `None` if the PMU has none. `alone` is whether the
-    /// port has no other device.
-    fn filters(&self, port: &Port, device: &Device, alone: bool) -> Option<Vec<(String, u64)>> {
+    /// The filters that count only this device; `None` if the PMU has none. `is_alone` is whether
+    /// the port has no other device.
+    fn filters(&self, port: &Port, device: &Device, is_alone: bool) -> Option<Vec<(String, u64)>> {
         let by_port = || {
             let bit = |mask: u64, number: &u32| Some(mask | 1_u64.checked_shl(*number)?);
             let bits = port.numbers.iter().try_fold(0, bit);
-            let mask = bits.filter(|mask| alone && *mask != 0)?;
+            let mask = bits.filter(|mask| is_alone && *mask != 0)?;
             Some(vec![(self.spec.ports.clone()?, mask)])
         };
         let by_requester = || {
@@ -244,8 +244,8 @@ impl PciePmu {
 }
 
 impl Port {
-    /// Whether any of its devices may read or write memory. The chip's own functions on every root
-    /// bus do not (base classes 08, system peripherals, and 11, counters).
+    /// Whether any of its devices may read or write memory. The functions that the chip has on
+    /// every root bus do not (base classes 08, system peripherals, and 11, counters).
     fn may_move_data(&self) -> bool {
         let mut devices = self.devices.iter();
         devices.any(|device| !matches!(device.class >> 16, 0x08 | 0x11))
@@ -253,19 +253,21 @@ impl Port {
 }
 
 impl Devices {
-    /// Parts of stacks with devices, by PMU. PMUs with unknown parts are left out.
+    /// For each PMU of a stack, the parts that have devices. A PMU with devices on unknown parts is
+    /// left out.
     #[must_use]
     pub fn parts(&self) -> BTreeMap<String, BTreeSet<u32>> {
-        let stack = |complex: &&Complex| matches!(complex.kind, ComplexKind::Stack(_));
+        let is_stack = |complex: &&Complex| matches!(complex.kind, ComplexKind::Stack(_));
         let mut parts: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
         let mut unknown: BTreeSet<&str> = BTreeSet::new();
-        for complex in self.complexes.iter().filter(stack) {
-            let used = || complex.ports.iter().filter(|port| !port.devices.is_empty());
-            let hidden = used().any(|port| port.numbers.is_empty() && port.may_move_data());
+        for complex in self.complexes.iter().filter(is_stack) {
+            let used_ports = || complex.ports.iter().filter(|port| !port.devices.is_empty());
+            let has_unknown_part =
+                used_ports().any(|port| port.numbers.is_empty() && port.may_move_data());
             for pmu in &complex.pmus {
                 let of_pmu = parts.entry(pmu.name.clone()).or_default();
-                of_pmu.extend(used().flat_map(|port| &port.numbers));
-                if hidden || complex.missing_devices_reason().is_some() {
+                of_pmu.extend(used_ports().flat_map(|port| &port.numbers));
+                if has_unknown_part || complex.missing_devices_reason().is_some() {
                     unknown.insert(&pmu.name);
                 }
             }
@@ -279,8 +281,8 @@ impl Complex {
     /// Why the devices of a stack are unknown; `None` if they are known.
     #[must_use]
     pub fn missing_devices_reason(&self) -> Option<&'static str> {
-        let unknown = matches!(self.kind, ComplexKind::Stack(_)) && self.socket.is_none();
-        unknown.then_some(
+        let is_unknown = matches!(self.kind, ComplexKind::Stack(_)) && self.socket.is_none();
+        is_unknown.then_some(
             "its devices are not known: this kernel has no die files for it, which tell the root \
              bus of a stack",
         )
@@ -290,7 +292,7 @@ impl Complex {
     /// its card. Empty if the platform has no such filter.
     #[must_use]
     pub fn narrowed(&self, port: &Port, device: &Device) -> Vec<PmuFilter> {
-        // The port does not distinguish the functions of a card.
+        // A filter by port does not distinguish the functions of a card.
         let card = |device: &Device| {
             let Bdf {
                 domain,
@@ -300,23 +302,23 @@ impl Complex {
             } = device.address;
             (domain, bus, device)
         };
-        let shared = |other: &&Port| {
+        let shares_filter = |other: &&Port| {
             let mut numbers = other.numbers.iter();
             other.address == port.address || numbers.any(|number| port.numbers.contains(number))
         };
         let mut others = self
             .ports
             .iter()
-            .filter(shared)
+            .filter(shares_filter)
             .flat_map(|port| &port.devices);
-        let alone = others.all(|other| card(other) == card(device));
-        let narrowed = |pmu: &PciePmu| {
+        let is_alone = others.all(|other| card(other) == card(device));
+        let filter_on = |pmu: &PciePmu| {
             Some(PmuFilter {
                 pmu: pmu.name.clone(),
-                filters: pmu.filters(port, device, alone)?,
+                filters: pmu.filters(port, device, is_alone)?,
             })
         };
-        self.pmus.iter().filter_map(narrowed).collect()
+        self.pmus.iter().filter_map(filter_on).collect()
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct DeviceNames {
     pub(super) blocks: Vec<String>,
 }
 
-/// The names of all PCI devices with a name.
+/// The names of all PCI devices that have one.
 pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, DeviceNames> {
     let mut all: BTreeMap<Bdf, DeviceNames> = BTreeMap::new();
     for class in CLASSES {
@@ -51,7 +51,7 @@ pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, DeviceNames> {
     all
 }
 
-/// The last PCI function in a path of `devices/`.
+/// The last PCI function in a path of `devices/`; `None` if there is none.
 pub(super) fn address_of(path: &Path) -> Option<Bdf> {
     let mut components = path.components().rev();
     components.find_map(|component| match component {

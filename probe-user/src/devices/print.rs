@@ -25,11 +25,11 @@ impl Devices {
                 None => writeln!(out, " no socket known")?,
             }
             for complex in of_socket {
-                complex_text(out, complex)?;
+                write_complex(out, complex)?;
             }
         }
-        let no_right = |problem: &&ConfigSpaceError| **problem == ConfigSpaceError::NoRight;
-        let ports = self.problems.values().filter(no_right).count();
+        let needs_right = |problem: &&ConfigSpaceError| **problem == ConfigSpaceError::NoRight;
+        let ports = self.problems.values().filter(needs_right).count();
         if ports > 0 {
             writeln!(
                 out,
@@ -38,14 +38,14 @@ impl Devices {
             )?;
         }
         for (address, problem) in &self.problems {
-            if !no_right(&problem) {
+            if !needs_right(&problem) {
                 writeln!(out, " {address}: {problem}")?;
             }
         }
         Ok(())
     }
 
-    /// One JSON object.
+    /// The complexes with their devices, and the problems, as one JSON object.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let complexes: Vec<Value> = self.complexes.iter().map(complex_json).collect();
@@ -58,10 +58,10 @@ impl Devices {
     }
 }
 
-fn complex_text(out: &mut impl Write, complex: &Complex) -> io::Result<()> {
+fn write_complex(out: &mut impl Write, complex: &Complex) -> io::Result<()> {
     write!(out, "  {}", complex.kind)?;
     if !complex.pmus.is_empty() {
-        write!(out, ": {}", names(complex).join(", "))?;
+        write!(out, ": {}", pmu_names(complex).join(", "))?;
     }
     writeln!(out)?;
     if let Some(reason) = complex.missing_devices_reason() {
@@ -88,7 +88,7 @@ fn complex_text(out: &mut impl Write, complex: &Complex) -> io::Result<()> {
     Ok(())
 }
 
-fn names(complex: &Complex) -> Vec<&str> {
+fn pmu_names(complex: &Complex) -> Vec<&str> {
     let pmus = complex.pmus.iter();
     pmus.map(|pmu| pmu.name.as_str()).collect()
 }
@@ -102,7 +102,7 @@ fn complex_json(complex: &Complex) -> Value {
     json!({
         "socket": complex.socket,
         "name": complex.kind.to_string(),
-        "pmus": names(complex),
+        "pmus": pmu_names(complex),
         "ports": ports,
         "reason": complex.missing_devices_reason(),
     })
@@ -150,7 +150,7 @@ impl fmt::Display for ComplexKind {
     }
 }
 
-/// Prints names first, since users know them, then always the address.
+/// Prints the names first, since users know them, then always the address.
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for name in &self.names {

@@ -25,9 +25,10 @@ struct PciFunction {
     address: Bdf,
     /// Domain and bus of its root bus.
     root_bus: (u32, u8),
-    /// The function on the root bus above it; itself if it is on that bus.
+    /// The function on the root bus that it is behind; itself if it is on that bus.
     port: Bdf,
     device: Device,
+    /// Its NUMA node; `None` if unknown.
     node: Option<u32>,
 }
 
@@ -44,7 +45,7 @@ impl Devices {
             ..Self::default()
         };
         let mut complexes: BTreeMap<(u32, ComplexKind), Complex> = BTreeMap::new();
-        for (socket, kind, pmu) in pcie.known() {
+        for (socket, kind, pmu) in pcie.complexes() {
             let complex = complexes
                 .entry((socket.unwrap_or(u32::MAX), kind))
                 .or_insert_with(|| Complex::new(socket, kind));
@@ -80,12 +81,12 @@ impl Devices {
                 devices: endpoints,
             });
         }
-        // Root buses with host bridges only are left out.
+        // A root bus that has only bridges is left out.
         devices.complexes = complexes
             .into_values()
             .filter(|complex| {
-                let used = complex.ports.iter().any(|port| !port.devices.is_empty());
-                used || !complex.pmus.is_empty()
+                let has_devices = complex.ports.iter().any(|port| !port.devices.is_empty());
+                has_devices || !complex.pmus.is_empty()
             })
             .collect();
         devices
@@ -112,74 +113,74 @@ impl Complex {
 /// The PMUs of this machine that count `PCIe` traffic, by the way their devices are found.
 #[derive(Debug, Default)]
 struct PciePmus {
-    /// By socket: devices are found by PCI domain.
+    /// PMUs by socket, whose devices are found by PCI domain.
     sockets: BTreeMap<u32, Vec<PciePmu>>,
-    /// By socket and root complex: devices are found by a register of the root port.
+    /// PMUs by socket and root complex, whose devices are found by a register of the root port.
     root_complexes: BTreeMap<(u32, u32), Vec<PciePmu>>,
-    /// PMU, stack and die by root bus: devices are found by die files of the PMU.
+    /// PMU, stack and die by root bus. Devices are found by the die files of the PMU.
     stacks: BTreeMap<(u32, u8), (PciePmu, u32, u32)>,
-    /// PMUs of stacks with unknown root buses.
+    /// PMUs of stacks with unknown root buses, and the numbers of the stacks.
     unmapped: Vec<(PciePmu, u32)>,
-    /// Number of ports that a PMU's filter distinguishes.
+    /// For each PMU, the number of ports that its filter distinguishes.
     ports: BTreeMap<String, u32>,
     links: Vec<GpuLink>,
 }
 
-/// Socket, complex, and numbers of a port in it.
+/// The socket of a port, its complex, and its numbers in the complex.
 type PortLocation = (Option<u32>, ComplexKind, Vec<u32>);
 
 impl PciePmus {
     fn find(machine: &Machine, pmus: &Pmus, catalogue: &Catalogue) -> Self {
         let (sysfs, platform) = (machine.sysfs(), Hardware::detect(machine).platform);
-        let mut found = Self::default();
+        let mut pcie_pmus = Self::default();
         for pmu in pmus.iter() {
             let name = pmu.alias.as_ref().unwrap_or(&pmu.name);
             let Some((spec, instance)) = catalogue.devices_of(name, platform) else {
                 continue;
             };
             let format = spec.ports.as_ref().and_then(|term| pmu.formats.get(term));
-            found
+            pcie_pmus
                 .ports
                 .extend(format.map(|format| (name.clone(), format.width())));
             let socket = instance.socket.map(|node| pmus.socket_named(node));
             let by = spec.by;
-            let unit = PciePmu {
+            let pcie_pmu = PciePmu {
                 name: name.clone(),
                 spec,
             };
             match (by, socket, instance.root_complex, instance.unit) {
                 (FoundBy::Domain, Some(socket), ..) => {
-                    found.sockets.entry(socket).or_default().push(unit);
+                    pcie_pmus.sockets.entry(socket).or_default().push(pcie_pmu);
                 }
                 (FoundBy::Register, Some(socket), Some(complex), _) => {
-                    let of_complex = found.root_complexes.entry((socket, complex));
-                    of_complex.or_default().push(unit);
+                    let of_complex = pcie_pmus.root_complexes.entry((socket, complex));
+                    of_complex.or_default().push(pcie_pmu);
                 }
                 (FoundBy::DieFiles, _, _, Some(stack)) => {
                     let dir = sysfs.join("bus/event_source/devices").join(&pmu.name);
                     let dies = dies(&dir);
                     if dies.is_empty() {
-                        found.unmapped.push((unit, stack));
+                        pcie_pmus.unmapped.push((pcie_pmu, stack));
                         continue;
                     }
                     for (die, bus) in dies {
-                        found.stacks.insert(bus, (unit.clone(), stack, die));
+                        pcie_pmus.stacks.insert(bus, (pcie_pmu.clone(), stack, die));
                     }
                 }
-                (FoundBy::Gpus { vendor }, ..) => found.links.push(GpuLink {
+                (FoundBy::Gpus { vendor }, ..) => pcie_pmus.links.push(GpuLink {
                     pmu: name.clone(),
                     vendor,
                     devices: catalogue.linked_gpus(name),
                 }),
-                // The name lacks the numbers needed.
+                // The PMU's name lacks the numbers that this kind of search needs.
                 (FoundBy::Domain | FoundBy::Register | FoundBy::DieFiles, ..) => {}
             }
         }
-        found
+        pcie_pmus
     }
 
-    /// The complexes with PMUs, with or without devices.
-    fn known(&self) -> Vec<(Option<u32>, ComplexKind, PciePmu)> {
+    /// The complexes that PMUs count, with or without devices.
+    fn complexes(&self) -> Vec<(Option<u32>, ComplexKind, PciePmu)> {
         let sockets = self.sockets.iter().flat_map(|(socket, pmus)| {
             let pmus = pmus.iter();
             pmus.map(|pmu| (Some(*socket), ComplexKind::RootPorts, pmu.clone()))
@@ -204,12 +205,12 @@ impl PciePmus {
             .unmapped
             .iter()
             .map(|(pmu, stack)| of_stack(None, stack, pmu));
-        let known = sockets.chain(complexes).chain(stacks).chain(unmapped);
-        known.collect()
+        let all = sockets.chain(complexes).chain(stacks).chain(unmapped);
+        all.collect()
     }
 
-    /// The stack of a function, by its root bus; for an accelerator also by a root bus shortly
-    /// before its own.
+    /// The stack of a function, by its root bus. An accelerator may also be on one of the
+    /// [`Accelerator::BUSES`] buses after the root bus of its stack.
     fn stack(&self, function: &PciFunction) -> Option<&(PciePmu, u32, u32)> {
         let (domain, bus) = function.root_bus;
         let Device { vendor, device, .. } = function.device;
@@ -229,7 +230,7 @@ impl PciePmus {
         })
     }
 
-    /// Location of a port; `None` if unknown.
+    /// The location of a function's port; `None` if unknown.
     fn locate(
         &self,
         sysfs: &Path,
@@ -279,7 +280,8 @@ impl PciePmus {
                 vec![location.port.into()],
             )));
         }
-        // A Grace socket has ten root ports, 0 to 9; other domains do not belong to it.
+        // A Grace socket has ten root ports, 0 to 9; domains with other numbers are not the
+        // socket's.
         let (socket, number) = (port.domain >> 4, port.domain & 0xf);
         if self.sockets.contains_key(&socket) && number < 10 {
             return Ok(Some((Some(socket), ComplexKind::RootPorts, vec![number])));
@@ -288,7 +290,7 @@ impl PciePmus {
     }
 }
 
-/// `die<n>` files: "segment:bus" of the stack on die n.
+/// The dies and root buses in the files `die<n>` of a PMU, which have "segment:bus".
 fn dies(dir: &Path) -> Vec<(u32, (u32, u8))> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let die = |entry: fs::DirEntry| {
@@ -317,21 +319,21 @@ fn functions(sysfs: &Path) -> Vec<PciFunction> {
             };
             let id = |file| u16::try_from(hex(file)?).ok();
             let node = fs::read_to_string(path.join("numa_node")).ok();
-            let known = names.remove(&address).unwrap_or_default();
+            let own_names = names.remove(&address).unwrap_or_default();
             let device = Device {
                 address,
                 vendor: id("vendor")?,
                 device: id("device")?,
                 class: hex("class")?,
-                names: known.names,
-                blocks: known.blocks,
+                names: own_names.names,
+                blocks: own_names.blocks,
             };
             Some(PciFunction {
                 address,
                 root_bus,
                 port,
                 device,
-                // -1 if the firmware does not state it.
+                // The file has -1 if the firmware does not state the node.
                 node: node.and_then(|node| node.trim().parse().ok()),
             })
         })

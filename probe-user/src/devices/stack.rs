@@ -10,19 +10,19 @@ pub(super) struct Stack<'a> {
     pub(super) spec: &'a StackSpec,
     /// Number of the unit.
     pub(super) unit: u32,
-    /// The unit of the chipset (DMI).
+    /// Number of the unit that leads to the chipset (DMI); `None` if unknown.
     pub(super) dmi: Option<u32>,
 }
 
 impl Stack<'_> {
     /// The parts that count a device on the root bus, or all devices behind a root port on it.
-    /// Several if the device uses several, or if it is unknown which one. Empty if nothing is
-    /// known.
+    /// There are several if the device uses several, or if it is unknown which part it uses. Empty
+    /// if nothing is known.
     pub(super) fn parts(self, port: Bdf, device: &Device, is_bridge: bool) -> Vec<u32> {
         if let Some(accelerator) = self.spec.accelerator(device.vendor, device.device) {
             let dies = accelerator.dies.iter();
-            let mut known = dies.filter(|die| Some(die.dmi_unit) == self.dmi);
-            return match known.next() {
+            let mut matching = dies.filter(|die| Some(die.dmi_unit) == self.dmi);
+            return match matching.next() {
                 Some(die) => vec![die.part],
                 None => accelerator.parts.clone(),
             };

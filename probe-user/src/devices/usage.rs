@@ -22,7 +22,7 @@ use crate::machine::{
     cgroup::{CgroupError, Hierarchy},
 };
 
-/// A scan of all descriptors of the machine may take at most 1/`RESCAN_DIVISOR` of the time.
+/// Scans of all descriptors of the machine may take at most 1/`RESCAN_DIVISOR` of the time.
 const RESCAN_DIVISOR: u32 = 50;
 
 /// The use of devices at one moment.
@@ -40,16 +40,18 @@ pub struct DeviceUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceHolders {
     by_device: BTreeMap<Bdf, BTreeSet<CgroupId>>,
+    /// As [`HolderPaths::by_kernel`].
     by_kernel: BTreeSet<Bdf>,
+    /// As [`HolderPaths::unreadable`].
     unreadable: bool,
 }
 
 /// The use of devices in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceDeltas {
-    /// Own bytes of each cgroup, by block device (`major:minor`).
+    /// Bytes that each cgroup itself moved, by block device (`major:minor`).
     pub moved: BTreeMap<String, BTreeMap<CgroupId, IoBytes>>,
-    /// Holders of each device at the start or the end.
+    /// Holders of each device at the start or the end of the window.
     pub holders: BTreeMap<Bdf, BTreeSet<CgroupId>>,
     /// Devices that the kernel drives for every process of the host.
     pub by_kernel: BTreeSet<Bdf>,
@@ -68,12 +70,12 @@ impl DeviceDeltas {
             stale: !(earlier.fresh && later.fresh),
             ..Self::default()
         };
-        for held in [&earlier.holders, &later.holders] {
-            for (device, cgroups) in &held.by_device {
+        for holders in [&earlier.holders, &later.holders] {
+            for (device, cgroups) in &holders.by_device {
                 deltas.holders.entry(*device).or_default().extend(cgroups);
             }
-            deltas.by_kernel.extend(&held.by_kernel);
-            deltas.unreadable |= held.unreadable;
+            deltas.by_kernel.extend(&holders.by_kernel);
+            deltas.unreadable |= holders.unreadable;
         }
         deltas
     }
@@ -85,7 +87,7 @@ pub(crate) struct DeviceReader {
     hierarchy: Hierarchy,
     /// Whether there are block devices.
     blocks: bool,
-    /// Result of the last scan, and the time from which the next may run.
+    /// Result of the last scan, and the time from which the next scan may run.
     holders: Option<(Arc<DeviceHolders>, Duration)>,
 }
 
@@ -102,6 +104,9 @@ impl DeviceReader {
         }
     }
 
+    /// Reads the use of devices. Holders are those of an earlier scan if the next may not run
+    /// `now`.
+    ///
     /// # Errors
     /// The cgroup hierarchy cannot be read.
     pub(crate) fn read(&mut self, now: Duration) -> Result<DeviceUse, CgroupError> {
@@ -113,12 +118,12 @@ impl DeviceReader {
         let holders = match recent {
             Some((holders, _)) => Arc::clone(holders),
             None => {
-                let began = Instant::now();
-                let read = holders::read(&self.roots.proc, &self.roots.sys);
-                let holders = Arc::new(DeviceHolders::from_paths(&read, &self.hierarchy));
-                let took = began.elapsed();
-                tracing::debug!("looked for the holders of devices in {took:?}");
-                self.holders = Some((Arc::clone(&holders), now + RESCAN_DIVISOR * took));
+                let start = Instant::now();
+                let paths = holders::read(&self.roots.proc, &self.roots.sys);
+                let holders = Arc::new(DeviceHolders::from_paths(&paths, &self.hierarchy));
+                let elapsed = start.elapsed();
+                tracing::debug!("looked for the holders of devices in {elapsed:?}");
+                self.holders = Some((Arc::clone(&holders), now + RESCAN_DIVISOR * elapsed));
                 holders
             }
         };
@@ -156,17 +161,17 @@ mod tests {
 
     #[test]
     fn a_window_without_scans_at_both_ends_is_stale() {
-        let at = |fresh| DeviceUse {
+        let reading = |fresh| DeviceUse {
             fresh,
             ..DeviceUse::default()
         };
         for (begin, end) in [(true, true), (true, false), (false, true), (false, false)] {
-            let deltas = DeviceDeltas::between(&at(begin), &at(end));
+            let deltas = DeviceDeltas::between(&reading(begin), &reading(end));
             assert_eq!(deltas.stale, !(begin && end), "{begin} {end}");
         }
     }
 
-    /// Rescans take at most 2% of the time.
+    /// So that rescans take at most 2% of the time.
     #[test]
     fn the_next_scan_waits_in_proportion_to_its_cost() {
         let proc = Tree::new();
@@ -179,10 +184,10 @@ mod tests {
             blocks: false,
             holders: None,
         };
-        let began = Duration::from_secs(1000);
-        assert!(reader.read(began).unwrap().fresh);
+        let first_scan = Duration::from_secs(1000);
+        assert!(reader.read(first_scan).unwrap().fresh);
         let (_, next_scan) = reader.holders.clone().unwrap();
-        assert!(next_scan > began);
+        assert!(next_scan > first_scan);
         assert!(
             !reader
                 .read(next_scan - Duration::from_nanos(1))

@@ -29,12 +29,12 @@ const LEAST_LATENCY: u64 = 3;
 /// IBS periods are multiples of this many operations or cycles.
 const IBS_STEP: u64 = 16;
 
-/// What a sample of an event of memory accesses represents.
+/// How many operations a sample of a memory access represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AccessScaling {
-    /// As many operations as its period: the event counts all operations.
+    /// As many as its period, since the event counts all operations.
     Counted,
-    /// Only itself: the event counts cycles, or only loads that the core chose to time.
+    /// One, since the event counts cycles, or only loads that the core chose to time.
     Tagged,
 }
 
@@ -42,7 +42,7 @@ pub enum AccessScaling {
 #[derive(Clone, Copy)]
 enum AccessMechanism<'p> {
     Ibs(&'p Pmu),
-    /// The cores' own events.
+    /// Events of the core PMUs.
     Cores,
 }
 
@@ -107,13 +107,13 @@ fn ibs(pmu: &Pmu, pmus: &Pmus, rate: Option<Rate>) -> Result<Vec<SampledEvent>, 
     {
         return Err(NoAccesses::Step { period });
     }
-    // Counts operations if the PMU can, else cycles.
-    let counted = pmu.formats.contains_key("cnt_ctl");
-    let (terms, accesses) = match counted {
+    // Without `cnt_ctl`, the PMU can count only cycles.
+    let counts_operations = pmu.formats.contains_key("cnt_ctl");
+    let (terms, scaling) = match counts_operations {
         true => ("cnt_ctl=1", AccessScaling::Counted),
         false => ("config=0", AccessScaling::Tagged),
     };
-    sampled_accesses(&format!("{IBS}/{terms}/"), pmus, rate, accesses)
+    sampled_accesses(&format!("{IBS}/{terms}/"), pmus, rate, scaling)
 }
 
 fn cores(
@@ -128,7 +128,7 @@ fn cores(
         let loads = format!("{name}/{LOADS},ldlat={latency}/pp");
         let mut loads = sampled_accesses(&loads, pmus, rate, AccessScaling::Tagged)?;
         if pmu.events.contains_key(LEADER) {
-            let leader = counter(&format!("{name}/{LEADER}/"), pmus)?;
+            let leader = first_counter(&format!("{name}/{LEADER}/"), pmus)?;
             loads
                 .iter_mut()
                 .for_each(|it| it.leader.clone_from(&leader));
@@ -151,17 +151,17 @@ fn sampled_accesses(
     text: &str,
     pmus: &Pmus,
     rate: Option<Rate>,
-    accesses: AccessScaling,
+    scaling: AccessScaling,
 ) -> Result<Vec<SampledEvent>, NoAccesses> {
     let mut events = sampled(text, pmus, None)?;
     for event in &mut events {
-        event.accesses = Some(accesses);
+        event.accesses = Some(scaling);
         event.rate = rate.unwrap_or(event.rate);
     }
     Ok(events)
 }
 
-fn counter(text: &str, pmus: &Pmus) -> Result<Option<Counter>, NoAccesses> {
+fn first_counter(text: &str, pmus: &Pmus) -> Result<Option<Counter>, NoAccesses> {
     let events = parse(text, pmus)?
         .into_iter()
         .flat_map(|group| group.events);
@@ -172,7 +172,7 @@ fn counter(text: &str, pmus: &Pmus) -> Result<Option<Counter>, NoAccesses> {
     Ok(counters.next())
 }
 
-/// Describes the mechanism that samples memory accesses, for the user.
+/// A description for the user of the mechanism that samples memory accesses; `None` without one.
 #[must_use]
 pub fn describe_mechanism(pmus: &Pmus) -> Option<String> {
     mechanism(pmus).map(|mechanism| mechanism.to_string())
@@ -211,7 +211,7 @@ mod tests {
         Pmus::read(&sysfs("spr")).unwrap()
     }
 
-    /// A machine with AMD's PMU.
+    /// The PMUs of a machine with AMD's `ibs_op` and these format files.
     fn amd(formats: &[(&str, &str)]) -> Pmus {
         let root = tempfile::tempdir().unwrap();
         let pmu = root.path().join("bus/event_source/devices/ibs_op");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn ibs_counts_operations_where_it_can() {
+    fn ibs_counts_operations_if_it_can() {
         let pmus = amd(&[("cnt_ctl", "config:19\n")]);
         let events = accesses(&pmus, Some(Rate::Period(4096)), None).unwrap();
         assert_eq!(events.len(), 1);

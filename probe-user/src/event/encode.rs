@@ -45,7 +45,7 @@ impl ConfigWords {
         self.0[word as usize] = value;
     }
 
-    /// Replaces the bits of a field.
+    /// Replaces the bits of a field by `scattered`, a value that is spread over these bits.
     fn put(&mut self, format: FieldFormat, scattered: u64) {
         let word = &mut self.0[format.word() as usize];
         *word = *word & !format.mask() | scattered;
@@ -188,12 +188,13 @@ fn role<'t, 'p>(pmu: &'p Pmu, term: &'t Term) -> Result<Role<'t, 'p>, EventError
 /// The event `name` of the PMU. A core PMU's `cycles` may be in `events/` as `cpu-cycles`.
 fn named_event<'p>(pmu: &'p Pmu, name: &str) -> Option<&'p PmuEvent> {
     pmu.event(name).or_else(|| {
-        let core = pmu.kind == PmuKind::Core;
+        let is_core = pmu.kind == PmuKind::Core;
         let mut aliases = generic::hardware_aliases(name).iter();
-        aliases.find_map(|alias| pmu.events.get(*alias).filter(|_| core))
+        aliases.find_map(|alias| pmu.events.get(*alias).filter(|_| is_core))
     })
 }
 
+/// The number of a term; 1 if the term has no value.
 fn number(pmu: &Pmu, term: &Term) -> Result<u64, EventError> {
     let Some(value) = &term.value else {
         return Ok(1);
@@ -218,8 +219,8 @@ fn put_event(
             continue;
         }
         let format = pmu.formats.get(term).copied();
-        let put = format.and_then(|format| Some((format, format.scatter(*value)?)));
-        let Some((format, scattered)) = put else {
+        let field = format.and_then(|format| Some((format, format.scatter(*value)?)));
+        let Some((format, scattered)) = field else {
             return Err(EventError::DriverEvent {
                 pmu: pmu.name.clone(),
                 event: name.to_owned(),

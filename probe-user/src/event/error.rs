@@ -1,6 +1,6 @@
 //! All errors of `-e`, each as one sentence: the problem, the event, the remedy.
 //!
-//! A cause is part of the sentence and has no `source()`, so that no printer repeats it.
+//! The sentence includes the cause. `source()` is empty, so that the cause is not printed twice.
 
 use std::sync::Arc;
 

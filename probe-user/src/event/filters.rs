@@ -1,4 +1,4 @@
-//! Filters of uncore PMUs that take more than a number, or that exclude each other.
+//! Filters of uncore PMUs whose values are not numbers, or that exclude each other.
 //!
 //! According to the Tegra410 document, a PCIe root complex has one filter by device address
 //! (`src_bdf`) for all its counters, which excludes the filter by root port. PCIE-TGT compares
@@ -16,7 +16,7 @@ use crate::machine::{
 /// Number of address filters of a PCIE-TGT PMU (`nvidia_cspmu.c`).
 const ADDRESS_FILTERS: usize = 8;
 
-/// Terms without effect, unless a second one enables the filter.
+/// Terms of filters, each with the term that enables the filter.
 const ENABLED_BY: [(&str, &str); 3] = [
     ("src_bdf", "src_bdf_en"),
     ("dst_addr_base", "dst_addr_en"),
@@ -35,7 +35,7 @@ pub(super) fn expand<'t>(
     Ok(expanded)
 }
 
-/// Rejects a filter that is not enabled: everything would be counted.
+/// Rejects a filter that is not enabled, with which everything would be counted.
 fn check_enabled(pmu: &Pmu, terms: &[Term]) -> Result<(), EventError> {
     let is_enabled = |enable: &str| {
         let mut terms = terms.iter().filter(|term| term.name == enable);
@@ -64,12 +64,12 @@ fn check_enabled(pmu: &Pmu, terms: &[Term]) -> Result<(), EventError> {
 
 /// Checks that the PMU of a root complex counts the function at an address with a domain.
 fn check_domain(pmu: &Pmu, address: Bdf, pmus: &Pmus) -> Result<(), String> {
-    let named = || {
+    let named_complex = || {
         let (_, complex) = pmu.name.rsplit_once("_rc_")?;
         let node = machine::named_node(&pmu.name)?;
         Some((pmus.socket_named(node), complex.parse::<u32>().ok()?))
     };
-    let Some(named) = named() else {
+    let Some(named_complex) = named_complex() else {
         return Ok(());
     };
     match pmus.root_port_of(address) {
@@ -79,7 +79,7 @@ fn check_domain(pmu: &Pmu, address: Bdf, pmus: &Pmus) -> Result<(), String> {
             root_complex,
             ..
         })) => {
-            let is_named = (u32::from(socket), u32::from(root_complex)) == named;
+            let is_named = (u32::from(socket), u32::from(root_complex)) == named_complex;
             is_named.then_some(()).ok_or_else(|| {
                 format!(
                     "{address} is behind root complex {root_complex} of socket {socket}; name the \
@@ -131,7 +131,7 @@ fn expand_terms<'t>(
             value: text.to_owned(),
             why,
         };
-        let mut put = |name: &str, value: u64| {
+        let mut push_term = |name: &str, value: u64| {
             expanded.push(Term {
                 name: name.to_owned(),
                 value: Some(format!("{value:#x}")),
@@ -144,16 +144,16 @@ fn expand_terms<'t>(
             if text.matches(':').count() > 1 {
                 check_domain(pmu, address, pmus).map_err(filter_error)?;
             }
-            put("src_bdf", address.requester().into());
+            push_term("src_bdf", address.requester().into());
             if !is_given("src_bdf_en") {
-                put("src_bdf_en", 1);
+                push_term("src_bdf_en", 1);
             }
         } else {
-            let (base, mask) = range(text).map_err(filter_error)?;
-            put("dst_addr_base", base);
-            put("dst_addr_mask", mask);
+            let (base, mask) = base_and_mask(text).map_err(filter_error)?;
+            push_term("dst_addr_base", base);
+            push_term("dst_addr_mask", mask);
             if !is_given("dst_addr_en") {
-                put("dst_addr_en", 1);
+                push_term("dst_addr_en", 1);
             }
         }
     }
@@ -162,7 +162,7 @@ fn expand_terms<'t>(
 
 /// Base and mask of `BASE-END`, both ends included. The mask has all bits above the range, so that
 /// no other address matches: the document's example, 0xFFF00, also matches addresses 1 MiB apart.
-fn range(text: &str) -> Result<(u64, u64), String> {
+fn base_and_mask(text: &str) -> Result<(u64, u64), String> {
     let ends = text
         .split_once('-')
         .and_then(|(base, end)| Some((terms::number(base)?, terms::number(end)?)));
@@ -174,14 +174,14 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     };
     // `length` must have all ones below the first bit in which base and end differ.
     if !length.wrapping_add(1).is_power_of_two() && length != u64::MAX || base & length != 0 {
-        let whole = u64::MAX
+        let free_bits = u64::MAX
             .checked_shr((base ^ end).leading_zeros())
             .unwrap_or(0);
         return Err(format!(
             "the hardware compares by a mask, so a range must be a power of two long and begin at \
              a multiple of its length; {:#x}-{:#x} is the smallest that holds this one",
-            base & !whole,
-            end | whole
+            base & !free_bits,
+            end | free_bits
         ));
     }
     Ok((base, !length))
@@ -238,10 +238,10 @@ fn check_sources(
     events: &[(&str, &Counter)],
 ) -> Result<(), EventError> {
     let value = |field: FieldFormat, counter: &Counter| field.gather(counter.word(field.word()));
-    let by_address = |counter: &Counter| value(filters.enable, counter) == 1;
+    let is_by_address = |counter: &Counter| value(filters.enable, counter) == 1;
     let mut first: Option<(&str, u64)> = None;
     for (event, counter) in events {
-        if !by_address(counter) {
+        if !is_by_address(counter) {
             continue;
         }
         if value(filters.ports, counter) != 0 {
@@ -251,7 +251,7 @@ fn check_sources(
         }
         let bdf = value(filters.bdf, counter);
         match first {
-            Some((other, known)) if known != bdf => {
+            Some((other, other_bdf)) if other_bdf != bdf => {
                 return Err(EventError::TwoAddresses {
                     pmu: pmu.name.clone(),
                     first: other.to_owned(),
@@ -269,10 +269,10 @@ fn check_sources(
         let (_, value) = event.terms.iter().find(|(term, _)| term == "event")?;
         pmu.formats.get("event")?.scatter(*value)
     });
-    let id = pmu.formats.get("event").map_or(0, |event| event.mask());
-    let wide = events
-        .iter()
-        .find(|(_, counter)| !by_address(counter) && Some(counter.config & id) != cycles);
+    let event_mask = pmu.formats.get("event").map_or(0, |event| event.mask());
+    let wide = events.iter().find(|(_, counter)| {
+        !is_by_address(counter) && Some(counter.config & event_mask) != cycles
+    });
     match wide {
         Some((wide, _)) => Err(EventError::AddressForAll {
             pmu: pmu.name.clone(),

@@ -46,7 +46,7 @@ const SOFTWARE: [NumberedEvent; 11] = [
     (11, &["cgroup-switches"]),
 ];
 
-/// By [`SchedulerCounter`].
+/// Numbered by [`SchedulerCounter`].
 const SCHEDULER: [NumberedEvent; SchedulerCounter::COUNT] = [
     (SchedulerCounter::Wait as u64, &["cpu-wait"]),
     (SchedulerCounter::Waits as u64, &["cpu-waits"]),
@@ -205,8 +205,11 @@ pub(super) fn names() -> impl Iterator<Item = String> {
     let caches = CACHES.iter().flat_map(|cache| {
         let name = cache.names[0];
         cache.operations.iter().flat_map(move |operation| {
-            let (one, many) = (OPERATIONS[*operation][0], OPERATIONS[*operation][1]);
-            [format!("{name}-{many}"), format!("{name}-{one}-misses")]
+            let (singular, plural) = (OPERATIONS[*operation][0], OPERATIONS[*operation][1]);
+            [
+                format!("{name}-{plural}"),
+                format!("{name}-{singular}-misses"),
+            ]
         })
     });
     plain.chain(caches).chain([DURATION_TIME.to_owned()])

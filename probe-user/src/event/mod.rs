@@ -156,7 +156,7 @@ impl Counter {
         self.type_ == generic::TYPE_SOFTWARE && self.config < 2
     }
 
-    /// In the form of the system call.
+    /// The attributes in the form of the system call `perf_event_open`.
     pub(crate) fn attr(&self) -> Attr {
         Attr {
             type_: self.type_,
@@ -191,7 +191,7 @@ impl Scope {
     }
 }
 
-/// Checks the parts of an event that need no machine: its syntax, and names without a PMU.
+/// Checks what does not depend on the machine: the syntax, and names without a PMU.
 ///
 /// # Errors
 /// The first error in it.
@@ -218,16 +218,21 @@ pub(crate) fn check(text: &str) -> Result<(), EventError> {
 /// # Errors
 /// The first error in the text, or of an event on this machine.
 pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
-    resolved(&syntax::parse(text)?, pmus)
+    resolve_counted(&syntax::parse(text)?, pmus)
 }
 
-fn resolved(items: &[syntax::ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
-    let groups = resolved_sampled(items, pmus)?;
-    let narrowed = |event: &&Event| {
+/// Resolves events that are counted, not sampled.
+fn resolve_counted(items: &[syntax::ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
+    let groups = resolve_sampled(items, pmus)?;
+    let is_narrowed_clock = |event: &&Event| {
         event.exclude != Exclude::default()
             && matches!(&event.source, Source::Counter(counter) if counter.is_clock())
     };
-    match groups.iter().flat_map(|group| &group.events).find(narrowed) {
+    match groups
+        .iter()
+        .flat_map(|group| &group.events)
+        .find(is_narrowed_clock)
+    {
         Some(event) => Err(EventError::ModifierOnClock {
             event: event.name.clone(),
         }),
@@ -253,7 +258,7 @@ pub fn parse_countable(
     pmus: &Pmus,
 ) -> Result<(Vec<EventGroup>, Vec<UncountableEvent>), EventError> {
     let items = syntax::parse(text)?;
-    match resolved(&items, pmus) {
+    match resolve_counted(&items, pmus) {
         Err(error) if error.is_of_machine() => {}
         parsed => return Ok((parsed?, Vec::new())),
     }
@@ -273,15 +278,15 @@ pub fn parse_countable(
     };
     let items = items.into_iter();
     let items = items.filter_map(|item| item.retain(&mut is_countable));
-    Ok((resolved(&items.collect::<Vec<_>>(), pmus)?, uncountable))
+    Ok((
+        resolve_counted(&items.collect::<Vec<_>>(), pmus)?,
+        uncountable,
+    ))
 }
 
-/// [`resolved`] for sampled events. Clocks may have modifiers here, because the kernel can sample a
-/// clock at a single privilege level.
-fn resolved_sampled(
-    items: &[syntax::ListItem],
-    pmus: &Pmus,
-) -> Result<Vec<EventGroup>, EventError> {
+/// As [`resolve_counted`], for sampled events. Clocks may have modifiers here, because the kernel
+/// can sample a clock at a single privilege level.
+fn resolve_sampled(items: &[syntax::ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let groups = resolve::resolve(items, pmus)?;
     let events = groups.iter().flat_map(|group| &group.events);
     let counters = events.filter_map(|event| match &event.source {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Exclude, error::EventError};
 
-/// The requested levels; none means all levels, as in perf.
+/// The requested privilege levels; if none is requested, all are counted, as in perf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modifiers {
     user: bool,
@@ -47,13 +47,13 @@ impl Modifiers {
         self == Self::default()
     }
 
-    /// The attr bits: if any level was requested, the others are excluded.
+    /// The bits of `perf_event_attr`: if levels were requested, all other levels are excluded.
     pub(super) fn exclude(self) -> Exclude {
-        let any = !self.is_empty();
+        let is_limited = !self.is_empty();
         Exclude {
-            user: any && !self.user,
-            kernel: any && !self.kernel,
-            hv: any && !self.hv,
+            user: is_limited && !self.user,
+            kernel: is_limited && !self.kernel,
+            hv: is_limited && !self.hv,
         }
     }
 }
@@ -62,8 +62,8 @@ impl Modifiers {
 impl fmt::Display for Modifiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { user, kernel, hv } = *self;
-        for (set, letter) in [(user, "u"), (kernel, "k"), (hv, "h")] {
-            if set {
+        for (is_set, letter) in [(user, "u"), (kernel, "k"), (hv, "h")] {
+            if is_set {
                 f.write_str(letter)?;
             }
         }

@@ -27,14 +27,14 @@ const WITH_ANY_PMU: [&str; 6] = [
 pub(super) fn resolve(items: &[ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let mut groups = Vec::new();
     for item in items {
-        let Some(pattern) = pattern(item, pmus) else {
+        let Some(pattern) = pmu_pattern(item, pmus) else {
             groups.extend(resolve_item(item, pmus)?);
             continue;
         };
         let before = groups.len();
         let mut missing = None;
         for name in pmus.instances(pattern) {
-            match resolve_item(&item.on(pattern, name), pmus) {
+            match resolve_item(&item.with_pmu(pattern, name), pmus) {
                 Ok(resolved) => groups.extend(resolved),
                 // A pattern may also match PMUs of other kinds.
                 Err(error) if error.is_missing_name() => missing = missing.or(Some(error)),
@@ -51,13 +51,13 @@ pub(super) fn resolve(items: &[ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>
 }
 
 fn resolve_item(item: &ListItem, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
-    let kinds = kinds(item.events(), pmus).into_iter();
+    let kinds = core_kinds(item.events(), pmus).into_iter();
     kinds.map(|kind| group(item, kind, pmus)).collect()
 }
 
-/// The PMU name of an item that matches several PMUs of the machine, if any: a name without its
-/// number, or with `*` or `?`.
-fn pattern<'i>(item: &'i ListItem, pmus: &Pmus) -> Option<&'i str> {
+/// The first PMU name of an item that stands for PMUs with other names: a name without its number,
+/// or with `*` or `?`. `None` if there is none.
+fn pmu_pattern<'i>(item: &'i ListItem, pmus: &Pmus) -> Option<&'i str> {
     let mut heads = item.events().iter().map(|spec| &spec.head);
     heads.find_map(|head| match head {
         EventHead::Pmu { pmu, .. } if pmus.get(pmu).is_none() => {
@@ -67,24 +67,25 @@ fn pattern<'i>(item: &'i ListItem, pmus: &Pmus) -> Option<&'i str> {
     })
 }
 
-/// The core PMUs that a group's generic events stand for, if cores differ in kind: the PMU of the
-/// group's other events, else each core PMU. A single None if there is nothing to choose.
-fn kinds<'p>(specs: &[WrittenEvent], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
-    let generic = |spec: &WrittenEvent| match &spec.head {
+/// The core PMUs on which to resolve an item's generic events, if cores differ in kind: the core
+/// PMU that another event of the item names, else each core PMU. A single `None` if cores do not
+/// differ, or if no event is generic.
+fn core_kinds<'p>(specs: &[WrittenEvent], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
+    let is_generic = |spec: &WrittenEvent| match &spec.head {
         EventHead::Name(name) => generic_config(name).is_some(),
         EventHead::Pmu { .. } => false,
     };
-    if pmus.cores().nth(1).is_none() || !specs.iter().any(generic) {
+    if pmus.cores().nth(1).is_none() || !specs.iter().any(is_generic) {
         return vec![None];
     }
-    let named = |pmu: &&Pmu| {
+    let is_named = |pmu: &&Pmu| {
         let is_on = |spec: &WrittenEvent| match &spec.head {
             EventHead::Pmu { pmu: name, .. } => *name == pmu.name,
             EventHead::Name(_) => false,
         };
         specs.iter().any(is_on)
     };
-    match pmus.cores().find(named) {
+    match pmus.cores().find(is_named) {
         Some(pmu) => vec![Some(pmu)],
         None => pmus.cores().map(Some).collect(),
     }
@@ -151,7 +152,8 @@ fn check_group(item: &ListItem, events: &[Event]) -> Result<(), EventError> {
             Some(_) | None => hardware = Some(pmu),
         }
     }
-    // A group with counters may be multiplexed, and the program at switches never stops.
+    // A group with counters may be multiplexed. Scheduler events are not: pmuscope's program always
+    // counts them.
     let scheduler_event = events.iter().find(
         |event| matches!(&event.source, Source::Counter(counter) if counter.is_of_scheduler()),
     );
@@ -164,6 +166,7 @@ fn check_group(item: &ListItem, events: &[Event]) -> Result<(), EventError> {
     }
 }
 
+/// Resolves an event; `outer` are the modifiers of its group.
 fn event(
     spec: &WrittenEvent,
     outer: Modifiers,
@@ -175,7 +178,7 @@ fn event(
         EventHead::Name(name) => unqualified(name, kind, pmus)?,
         EventHead::Pmu { pmu, terms } => on_pmu(spec, pmu, terms, pmus)?,
     };
-    let whole = match &resolved.source {
+    let why_not_narrowed = match &resolved.source {
         Source::DurationTime => Some("it is the wall clock"),
         Source::Counter(counter) => match counter.scope {
             Scope::Uncore { .. } => Some("its PMU counts for the whole socket"),
@@ -183,7 +186,7 @@ fn event(
             Scope::Cpu | Scope::Cpus(_) => None,
         },
     };
-    if let Some(why) = whole
+    if let Some(why) = why_not_narrowed
         && !modifiers.is_empty()
     {
         let event = spec.to_string();
@@ -312,8 +315,8 @@ fn on_pmu(
     if let PmuKind::Uncore { cpus } = &pmu.kind
         && cpus.is_empty()
     {
-        let known = pmu.associated.as_ref().filter(|cpus| !cpus.is_empty());
-        let which = known.map_or_else(
+        let associated = pmu.associated.as_ref().filter(|cpus| !cpus.is_empty());
+        let which = associated.map_or_else(
             || "a CPU of that part of the machine".to_owned(),
             |cpus| format!("one of the CPUs {cpus}"),
         );

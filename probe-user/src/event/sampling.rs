@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::{
-    AccessScaling, Counter, Event, EventError, Exclude, Scope, Source, resolved_sampled,
+    AccessScaling, Counter, Event, EventError, Exclude, Scope, Source, resolve_sampled,
     syntax::{self, EventHead, ListItem, WrittenEvent},
 };
 use crate::machine::{Pmus, terms::Term};
@@ -42,9 +42,9 @@ pub struct SampledEvent {
     pub rate: Rate,
     /// Number of letters `p`; with 0 the address may be behind the instruction (skid).
     pub precise: u8,
-    /// The leader of its group, which the kernel requires for this event.
+    /// The leader of its group; `None` if the kernel requires none.
     pub leader: Option<Counter>,
-    /// Set if its samples are memory accesses: what a sample represents.
+    /// What a sample represents; `None` if its samples are no memory accesses.
     pub accesses: Option<AccessScaling>,
 }
 
@@ -153,11 +153,11 @@ impl SampledEvent {
     /// `fetchlat`) leave out of the samples (`arch/x86/events/amd/ibs.c`).
     #[must_use]
     pub fn counts_as_it_samples(&self) -> bool {
-        let filters = self.exclude.user || self.exclude.kernel;
+        let is_filtered = self.exclude.user || self.exclude.kernel;
         let is_ibs = (self.counter.pmu.as_deref()).is_some_and(|pmu| pmu.starts_with("ibs_"));
         match (self.is_clock(), is_ibs) {
-            (true, _) => !filters,
-            (_, true) => !filters && self.counter.config1 == 0,
+            (true, _) => !is_filtered,
+            (_, true) => !is_filtered && self.counter.config1 == 0,
             _ => true,
         }
     }
@@ -166,8 +166,8 @@ impl SampledEvent {
     /// elsewhere: by the kernel itself, by another PMU, or by AMD's IBS, which the kernel uses for
     /// precise events of cores without precise sampling.
     pub(crate) fn counters(&self, pmus: &Pmus) -> Vec<&Counter> {
-        let named = self.counter.pmu.as_deref();
-        let is_on_core = match named {
+        let pmu = self.counter.pmu.as_deref();
+        let is_on_core = match pmu {
             Some(name) => pmus.cores().any(|core| core.name == name),
             None => self.counter.is_hardware(),
         };
@@ -206,8 +206,8 @@ pub fn sampled(
         all.extend(resolve_item(spec, pmus, max_rate)?);
     }
     let mut names = HashSet::new();
-    if let Some(twice) = all.iter().find(|event| !names.insert(&event.name)) {
-        return Err(SamplingError::Twice(twice.name.clone()));
+    if let Some(repeated) = all.iter().find(|event| !names.insert(&event.name)) {
+        return Err(SamplingError::Twice(repeated.name.clone()));
     }
     match all.len() {
         0..=probe_common::sample::SAMPLED_EVENTS => Ok(all),
@@ -229,10 +229,10 @@ fn resolve_item(
     {
         spec.head = EventHead::Name(pmu.clone());
     }
-    let letters = spec.modifiers.len();
+    let letter_count = spec.modifiers.len();
     spec.modifiers.retain(|letter| letter != 'p');
-    let precise = u8::try_from(letters - spec.modifiers.len()).unwrap_or(u8::MAX);
-    let groups = resolved_sampled(&[ListItem::Event(spec.clone())], pmus)?;
+    let precise = u8::try_from(letter_count - spec.modifiers.len()).unwrap_or(u8::MAX);
+    let groups = resolve_sampled(&[ListItem::Event(spec.clone())], pmus)?;
     let events = groups.into_iter().flat_map(|group| group.events);
     events
         .map(|event| check_sampling(event, rate, precise, pmus, max_rate))
@@ -316,13 +316,13 @@ fn check_rate(event: &str, rate: u64, max_rate: Option<u64>) -> Result<(), Sampl
 
 /// Maximum precision of the counter's PMU, or of the core PMU for a generic event.
 fn most_precise(counter: &Counter, pmus: &Pmus) -> u8 {
-    let named = counter.pmu.as_deref().and_then(|name| pmus.get(name)?.ok());
-    let pmu = named.or_else(|| pmus.cores().next().filter(|_| counter.is_hardware()));
+    let own_pmu = counter.pmu.as_deref().and_then(|name| pmus.get(name)?.ok());
+    let pmu = own_pmu.or_else(|| pmus.cores().next().filter(|_| counter.is_hardware()));
     let most = pmu.and_then(|pmu| pmu.caps.get("max_precise")?.trim().parse().ok());
     most.unwrap_or(0)
 }
 
-/// Removes the rate's terms from an event.
+/// Removes the term of the rate from an event. `None` if the event has no such term.
 fn take_rate(spec: &mut WrittenEvent, written: &str) -> Result<Option<Rate>, SamplingError> {
     let EventHead::Pmu { terms, .. } = &mut spec.head else {
         return Ok(None);

@@ -18,19 +18,19 @@ pub enum NoSpe {
          (PMU ibs_op), no event mem-loads; `pmuscope doctor` says why, and what to do"
     )]
     NoPmu,
-    /// The machine has an x86 equivalent, which is not enough.
+    /// The machine has only an x86 equivalent of SPE, which is not enough here.
     #[error(
         "this needs Arm's SPE (PMU arm_spe_*), which this machine does not have: `pmuscope mem` \
          and `pmuscope mem record` do without"
     )]
     OnlyWithSpe,
-    /// Files of a PMU cannot be read. Without it, the accesses of its cores would be missing.
+    /// Files of a PMU cannot be read. Without that PMU, the accesses of its cores would be missing.
     #[error("cannot read {0}; `pmuscope doctor` says more")]
     Unreadable(Arc<SysfsError>),
     /// A PMU does not state its CPUs.
     #[error("{0} has no cpumask file in sysfs, so the CPUs to open it on are not known")]
     NoCpumask(String),
-    /// A period out of the hardware's range.
+    /// A period below the hardware's minimum.
     #[error("period {period} is below the {min} operations that {pmu} allows at least")]
     Period {
         /// As requested, rounded down as the driver does.
@@ -106,9 +106,9 @@ pub fn max_latency(pmu: &Pmu) -> u16 {
 ///
 /// # Errors
 /// There is no PMU, or the period is below the minimum of one.
-pub fn period(all: &Pmus, asked: u64) -> Result<u64, NoSpe> {
+pub fn period(all_pmus: &Pmus, asked: u64) -> Result<u64, NoSpe> {
     let period = asked - asked % PERIOD_STEP;
-    for pmu in pmus(all)? {
+    for pmu in pmus(all_pmus)? {
         let min = min_interval(pmu);
         if period < min {
             let pmu = pmu.name.clone();
@@ -118,12 +118,12 @@ pub fn period(all: &Pmus, asked: u64) -> Result<u64, NoSpe> {
     Ok(period)
 }
 
-/// Mean of the random number that jitter adds: 0 to 255 (`PMSICR_EL1`: eight bits).
+/// Mean of the random number that jitter adds, which is from 0 to 255 (`PMSICR_EL1`: eight bits).
 const MEAN_JITTER: f64 = 127.5;
 
-/// Mean that jitter adds to the period of a PMU. With `PMSIDR_EL1.ERnd` 0 (`caps/ernd`) cores add a
-/// random number to each interval (DDI 0487, `PMSIRR_EL1.RND`); with 1 only the sample moves, and
-/// intervals are unchanged.
+/// Mean number of operations that jitter adds to the period of a PMU. With `PMSIDR_EL1.ERnd` 0
+/// (`caps/ernd`) cores add a random number to each interval (DDI 0487, `PMSIRR_EL1.RND`); with 1
+/// only the sample moves, and intervals are unchanged.
 fn mean_jitter(pmu: &Pmu, terms: &str) -> f64 {
     let jitter = terms.split(',').rev().find_map(|term| {
         let (name, value) = term.trim().split_once('=').unwrap_or((term.trim(), "1"));
@@ -136,18 +136,22 @@ fn mean_jitter(pmu: &Pmu, terms: &str) -> f64 {
             .all(|digit| digit == '0')
     };
     let is_enabled = jitter.is_some_and(|value| !is_zero(value));
-    let adds = pmu.caps.get("ernd").is_some_and(|text| text.trim() == "0");
-    if is_enabled && adds { MEAN_JITTER } else { 0.0 }
+    let is_added = pmu.caps.get("ernd").is_some_and(|text| text.trim() == "0");
+    if is_enabled && is_added {
+        MEAN_JITTER
+    } else {
+        0.0
+    }
 }
 
 /// The event of each PMU, with terms as in `arm_spe_0/load_filter=1,min_latency=100/`.
 ///
 /// # Errors
 /// There is no PMU, or one cannot be used or lacks a term.
-pub fn events(all: &Pmus, terms: &str) -> Result<Vec<SpeEvent>, NoSpe> {
+pub fn events(all_pmus: &Pmus, terms: &str) -> Result<Vec<SpeEvent>, NoSpe> {
     let mut resolved = Vec::new();
-    for pmu in pmus(all)? {
-        let groups = parse(&format!("{}/{terms}/", pmu.name), all)?;
+    for pmu in pmus(all_pmus)? {
+        let groups = parse(&format!("{}/{terms}/", pmu.name), all_pmus)?;
         for event in groups.into_iter().flat_map(|group| group.events) {
             let Source::Counter(counter) = event.source else {
                 continue;
@@ -174,9 +178,9 @@ mod tests {
 
     use super::*;
 
-    fn refused(root: &Tree) -> String {
-        let all = Pmus::read(root.path()).unwrap();
-        let error = events(&all, "load_filter").unwrap_err().to_string();
+    fn refusal(root: &Tree) -> String {
+        let all_pmus = Pmus::read(root.path()).unwrap();
+        let error = events(&all_pmus, "load_filter").unwrap_err().to_string();
         error.replace(root.path().to_str().unwrap(), "SYS")
     }
 
@@ -187,14 +191,17 @@ mod tests {
             let mut files = vec![("type", "20\n"), ("cpumask", "0\n")];
             files.extend(stated.map(|bits| ("caps/count_size", bits)));
             root.pmu("arm_spe_0", &files);
-            let all = Pmus::read(root.path()).unwrap();
-            assert_eq!(max_latency(pmus(&all).unwrap()[0]), longest, "{stated:?}");
+            let all_pmus = Pmus::read(root.path()).unwrap();
+            assert_eq!(
+                max_latency(pmus(&all_pmus).unwrap()[0]),
+                longest,
+                "{stated:?}"
+            );
         }
     }
 
-    /// Jitter counts only where `caps/ernd` is 0 and the terms enable it.
     #[test]
-    fn jitter_adds_to_the_mean_period_where_ernd_is_0() {
+    fn jitter_adds_to_the_mean_period_if_ernd_is_0_and_the_terms_enable_it() {
         let root = Tree::new();
         let formats = [
             ("type", "20\n"),
@@ -204,8 +211,8 @@ mod tests {
         ];
         root.pmu("arm_spe_0", &formats);
         let jitter = |terms: &str| {
-            let all = Pmus::read(root.path()).unwrap();
-            events(&all, terms).unwrap()[0].jitter
+            let all_pmus = Pmus::read(root.path()).unwrap();
+            events(&all_pmus, terms).unwrap()[0].jitter
         };
         assert_eq!(jitter("load_filter,jitter"), 0.0);
         root.pmu("arm_spe_0", &[("caps/ernd", "1\n")]);
@@ -227,7 +234,7 @@ mod tests {
     fn ibs_and_pebs_are_recognized_without_spe() {
         let root = Tree::new();
         root.pmu("ibs_op", &[("type", "11\n")]);
-        assert!(refused(&root).starts_with("this needs Arm's SPE (PMU arm_spe_*)"));
+        assert!(refusal(&root).starts_with("this needs Arm's SPE (PMU arm_spe_*)"));
     }
 
     /// All SPE PMUs are sampled or none: cores left out would show no memory accesses.
@@ -235,15 +242,15 @@ mod tests {
     fn a_pmu_that_cannot_be_used_is_never_left_out() {
         let root = Tree::new();
         root.pmu("software", &[("type", "1\n")]);
-        assert!(refused(&root).starts_with("this machine shows nothing that samples memory"));
+        assert!(refusal(&root).starts_with("this machine shows nothing that samples memory"));
         let files = [("cpumask", "0-3\n"), ("format/load_filter", "config:33\n")];
         root.pmu("arm_spe_0", &files);
         root.pmu(
             "arm_spe_0",
             &[("type", "20\n"), ("caps/min_interval", "1024\n")],
         );
-        let all = Pmus::read(root.path()).unwrap();
-        let [event] = &events(&all, "load_filter").unwrap()[..] else {
+        let all_pmus = Pmus::read(root.path()).unwrap();
+        let [event] = &events(&all_pmus, "load_filter").unwrap()[..] else {
             panic!("one PMU, one event")
         };
         assert_eq!(
@@ -251,23 +258,23 @@ mod tests {
             ("arm_spe_0", "0-3".into())
         );
         assert_eq!((event.counter.type_, event.counter.config), (20, 1 << 33));
-        assert_eq!(min_interval(pmus(&all).unwrap()[0]), 1024);
-        assert_eq!(period(&all, 5000).unwrap(), 4864);
+        assert_eq!(min_interval(pmus(&all_pmus).unwrap()[0]), 1024);
+        assert_eq!(period(&all_pmus, 5000).unwrap(), 4864);
         assert_eq!(
-            period(&all, 1023).unwrap_err().to_string(),
+            period(&all_pmus, 1023).unwrap_err().to_string(),
             "period 768 is below the 1024 operations that arm_spe_0 allows at least"
         );
 
         root.pmu("arm_spe_1", &files[1..]);
         root.pmu("arm_spe_1", &[("type", "no number\n")]);
         assert_eq!(
-            refused(&root),
+            refusal(&root),
             "cannot read SYS/bus/event_source/devices/arm_spe_1/type: does not hold a number; \
              `pmuscope doctor` says more"
         );
         root.pmu("arm_spe_1", &[("type", "21\n")]);
         assert_eq!(
-            refused(&root),
+            refusal(&root),
             "arm_spe_1 has no cpumask file in sysfs, so the CPUs to open it on are not known"
         );
     }

@@ -38,7 +38,7 @@ pub(super) struct WrittenEvent {
     pub(super) modifiers: String,
 }
 
-/// The name of an event.
+/// An event without its modifiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EventHead {
     /// `cycles`, `inst_retired`, `r1a`.
@@ -48,7 +48,7 @@ pub(super) enum EventHead {
 }
 
 impl ListItem {
-    /// The names of its events.
+    /// Its events without their modifiers.
     pub(super) fn heads(&self) -> impl Iterator<Item = &EventHead> {
         let events = match self {
             Self::Event(event) => std::slice::from_ref(event),
@@ -57,7 +57,7 @@ impl ListItem {
         events.iter().map(|event| &event.head)
     }
 
-    /// The item with the wanted events only; None if there are none.
+    /// The item with the wanted events only; `None` if there are none.
     pub(super) fn retain(self, mut is_wanted: impl FnMut(&WrittenEvent) -> bool) -> Option<Self> {
         match self {
             Self::Event(event) => is_wanted(&event).then_some(Self::Event(event)),
@@ -172,6 +172,7 @@ fn is_modifier(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
+/// A parser that skips spaces around what `parser` parses.
 fn spaced<'i, O>(
     parser: impl Parser<&'i str, O, winnow::error::ErrMode<winnow::error::ContextError>>,
 ) -> impl Parser<&'i str, O, winnow::error::ErrMode<winnow::error::ContextError>> {
@@ -188,7 +189,7 @@ impl ListItem {
     }
 
     /// A copy with `name` in place of the PMU `pattern`.
-    pub(super) fn on(&self, pattern: &str, name: &str) -> Self {
+    pub(super) fn with_pmu(&self, pattern: &str, name: &str) -> Self {
         let mut item = self.clone();
         let events = match &mut item {
             Self::Event(event) => std::slice::from_mut(event),

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Resolves an event written without a PMU. Tries the kernel's tables, the core PMU's events, and
-/// raw codes, in this order.
+/// raw codes, in this order. `kind` is the core PMU for a generic event, if cores differ in kind.
 pub(super) fn unqualified(
     name: &str,
     kind: Option<&Pmu>,
@@ -26,7 +26,7 @@ pub(super) fn unqualified(
         return Ok(clock.in_nanoseconds());
     }
     let software = generic::software(name).map(|config| (generic::TYPE_SOFTWARE, config));
-    // With the PMU of software events, so that both can be in one group.
+    // Scheduler events have the PMU of software events, so that both can be in one group.
     let scheduler = || Some((generic::TYPE_SCHEDULER, generic::scheduler(name)?));
     if let Some((type_, config)) = software.or_else(scheduler) {
         let event = ResolvedEvent::with_number(Some("software"), type_, config);
@@ -47,11 +47,11 @@ pub(super) fn unqualified(
         Some(Ok(config)) => {
             return generic_event(name, generic::TYPE_HW_CACHE, config, kind, pmus);
         }
-        Some(Err(no)) => {
+        Some(Err(rejected)) => {
             return Err(EventError::CacheOperation {
                 event: name.to_owned(),
-                cache: no.cache,
-                operation: no.operation,
+                cache: rejected.cache,
+                operation: rejected.operation,
             });
         }
         None => {}
@@ -61,16 +61,16 @@ pub(super) fn unqualified(
         .filter(|pmu| pmu.event(name).is_some())
         .collect();
     if !with_event.is_empty() {
-        let pmu = only(&with_event, name, name)?;
+        let pmu = only_pmu(&with_event, name, name)?;
         if let Some(event) = pmu.event(name) {
             let words = encode::encode_event(pmu, name, event)?;
             return Ok(ResolvedEvent::on_pmu(pmu, words, Some(event), None));
         }
     }
     if let Some(config) = raw_code(name) {
-        // The PMU's own type, because PERF_TYPE_RAW is the type of the x86 PMU, and the kernel
-        // would have to guess elsewhere.
-        let pmu = only(&cores(name, pmus)?, name, &format!("config={config:#x}"))?;
+        // The event gets the PMU's own type. PERF_TYPE_RAW is that of the x86 PMU, and on other
+        // machines the kernel would have to guess the PMU.
+        let pmu = only_pmu(&cores(name, pmus)?, name, &format!("config={config:#x}"))?;
         return Ok(ResolvedEvent::with_number(
             Some(&pmu.name),
             pmu.type_,
@@ -80,11 +80,11 @@ pub(super) fn unqualified(
     Err(unknown(name, pmus))
 }
 
-/// Whether a name without a PMU is an event on any machine.
+/// Whether a name without a PMU is an event whatever PMUs the machine has.
 pub(super) fn is_generic(name: &str) -> bool {
     let counted = generic::software(name).or_else(|| generic::scheduler(name));
-    let other = || counted.or_else(|| raw_code(name)).is_some();
-    generic_config(name).is_some() || other() || name == generic::DURATION_TIME
+    let is_counted = || counted.or_else(|| raw_code(name)).is_some();
+    generic_config(name).is_some() || is_counted() || name == generic::DURATION_TIME
 }
 
 /// Type and config of a generic hardware event.
@@ -109,12 +109,12 @@ fn generic_event(
     }
 }
 
-/// A generic event on the CPUs of one kind of core. The kernel finds the PMU by the CPU, unless one
-/// core PMU has the type of raw events (Intel's): the kernel would use that one for all. In this
-/// case the upper half of config names the PMU.
+/// A generic event on the CPUs of one kind of core. The kernel finds the PMU by the CPU, unless a
+/// core PMU has the type of raw events (Intel's): the kernel would use that PMU on all CPUs. In
+/// this case the upper half of config has the PMU's type.
 pub(super) fn on_core(kind: &Pmu, type_: u32, config: u64, pmus: &Pmus) -> ResolvedEvent {
-    let by_type = pmus.cores().any(|pmu| pmu.type_ == TYPE_RAW);
-    let pmu = if by_type {
+    let needs_type = pmus.cores().any(|pmu| pmu.type_ == TYPE_RAW);
+    let pmu = if needs_type {
         u64::from(kind.type_) << 32
     } else {
         0
@@ -145,7 +145,7 @@ fn cores<'p>(event: &str, pmus: &'p Pmus) -> Result<Vec<&'p Pmu>, EventError> {
 }
 
 /// The only PMU of `candidates`. With several, the error suggests `term` for `event` on each.
-fn only<'p>(candidates: &[&'p Pmu], event: &str, term: &str) -> Result<&'p Pmu, EventError> {
+fn only_pmu<'p>(candidates: &[&'p Pmu], event: &str, term: &str) -> Result<&'p Pmu, EventError> {
     match candidates {
         [pmu] => Ok(pmu),
         several => {
@@ -162,8 +162,8 @@ fn only<'p>(candidates: &[&'p Pmu], event: &str, term: &str) -> Result<&'p Pmu, 
 /// The code of `rNNNN`: one to sixteen hexadecimal digits.
 fn raw_code(name: &str) -> Option<u64> {
     let digits = name.strip_prefix('r')?;
-    let hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
-    hex.then(|| u64::from_str_radix(digits, 16).ok())?
+    let is_hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    is_hex.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
 /// The error for a name that is no event without a PMU.

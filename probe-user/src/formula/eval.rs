@@ -28,12 +28,13 @@ pub struct EventCount {
 pub enum Absent {
     /// It was not counted.
     Missing,
-    /// It was opened, but never on the PMU.
+    /// Its counter was opened, but was never on the PMU.
     NeverRan,
-    /// It was on the PMU so rarely that more than half of its time is unknown.
+    /// Its counter was on the PMU so rarely that its count is unknown for more than half of the
+    /// time.
     MostlyUnknown,
-    /// The count is 0, but it is an estimate: a switch was missed, and the slice was divided by
-    /// time between two owners.
+    /// The count is 0, but it is an estimate: a context switch was missed, and the counts of the
+    /// time slice were divided by time between two owners.
     Divided,
 }
 
@@ -45,10 +46,10 @@ pub struct FormulaValue {
     /// The smallest running ratio (`time_running / time_enabled`) of its events; 1 if nothing is an
     /// estimate.
     pub running_ratio: f64,
-    /// The smallest divisor with an event in it; `None` without such a divisor.
+    /// The smallest divisor that contains an event; `None` without such a divisor.
     pub smallest_divisor: Option<f64>,
-    /// The bound that `value` exceeds: a share cannot exceed it if its numerator counts a part of
-    /// its denominator. Set only by callers that know this bound: evaluation leaves it `None`.
+    /// The bound of the metric, if `value` exceeds it. Evaluation leaves it `None`: only callers
+    /// know the bound.
     pub exceeded_bound: Option<f64>,
 }
 
@@ -70,34 +71,34 @@ pub enum NoValue {
          them"
     )]
     MostlyUnknown,
-    /// The count is 0, in slices that were divided by time between two owners.
+    /// The count is 0, but its time slices were divided by time between two owners.
     #[error(
         "the count is 0, but it is an estimate: some context switches were missed, and the counts \
          between them were divided by time"
     )]
     Divided,
-    /// An estimate of unknown error.
+    /// An estimate from too few samples for its error to be known.
     #[error(
         "too few samples to know its error: a mean needs 30, a median 6, a 90th percentile 36, a \
          99th 368"
     )]
     TooFewSamples,
-    /// A percentile of waits.
+    /// A percentile of too few waits.
     #[error("too few waits ended: a median needs 6, a 90th percentile 36, a 99th 368")]
     TooFewWaits,
-    /// A number of operations: the core itself chooses which ones it samples.
+    /// A number of operations, but the core itself chooses which ones it samples.
     #[error(
         "the number of operations is not known, since the core itself chooses which ones it \
          samples: the samples tell only sources and latencies"
     )]
     ChosenByCore,
-    /// A quantity that is no event.
+    /// An unknown quantity.
     #[error("{0} is not known")]
     NotKnown(Implicit),
     /// A division by zero.
     #[error("denominator zero: {0}")]
     DenominatorZero(String),
-    /// A share above its largest possible value: its divisor is too small.
+    /// A share above its largest possible value, because its divisor is too small.
     #[error(
         "denominator too small: {denominator} counts are too few for a share ({value:.4} where \
          {bound} is the most possible)"
@@ -149,7 +150,7 @@ impl NoValue {
     }
 }
 
-/// State of one evaluation: minima over the events read so far.
+/// State of one evaluation: the input, and minima over what was read so far.
 pub(super) struct Evaluation<'a, I> {
     input: &'a I,
     running_ratio: f64,
@@ -167,7 +168,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
         }
     }
 
-    pub(super) fn run(mut self, expr: &Expr) -> Result<FormulaValue, NoValue> {
+    pub(super) fn evaluate(mut self, expr: &Expr) -> Result<FormulaValue, NoValue> {
         let value = self.value(expr)?;
         Ok(FormulaValue {
             value,
@@ -201,7 +202,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
                 condition,
                 otherwise,
             } => {
-                // Only the branch taken needs its events.
+                // Only the events of the chosen branch are needed.
                 if self.holds(condition)? {
                     self.value(then)
                 } else {
@@ -224,25 +225,25 @@ impl<'a, I: Input> Evaluation<'a, I> {
     }
 
     fn binary(&mut self, operator: Operator, left: &Expr, right: &Expr) -> Result<f64, NoValue> {
-        let first = self.value(left)?;
-        let before = self.events_read;
-        let second = self.value(right)?;
+        let left_value = self.value(left)?;
+        let read_before = self.events_read;
+        let right_value = self.value(right)?;
         let result = match operator {
-            Operator::Add => first + second,
-            Operator::Subtract => first - second,
-            Operator::Multiply => first * second,
-            Operator::Divide if second == 0.0 => {
+            Operator::Add => left_value + right_value,
+            Operator::Subtract => left_value - right_value,
+            Operator::Multiply => left_value * right_value,
+            Operator::Divide if right_value == 0.0 => {
                 return Err(NoValue::DenominatorZero(right.to_string()));
             }
             Operator::Divide => {
-                if self.events_read > before {
+                if self.events_read > read_before {
                     let smallest = self.smallest_divisor.unwrap_or(f64::INFINITY);
-                    self.smallest_divisor = Some(smallest.min(second.abs()));
+                    self.smallest_divisor = Some(smallest.min(right_value.abs()));
                 }
-                first / second
+                left_value / right_value
             }
         };
-        // Checked here, because a comparison or `min` further up would hide it.
+        // Checked here, because a comparison or `min` around this operation would hide it.
         result
             .is_finite()
             .then_some(result)

@@ -13,9 +13,8 @@
 //! ```
 //!
 //! A name is an event (letters, digits, `_` and dots) or one of the [`Implicit`] quantities. Counts
-//! come through [`Input`], from windows of a session or from elsewhere: the module knows neither
-//! PMUs nor files. It uses no other module, because the fuzz target compiles it without the rest
-//! of the crate.
+//! come through [`Input`], from windows of a session or from elsewhere. The module uses no other
+//! module, because the fuzz target compiles it without the rest of the crate.
 
 mod eval;
 mod parse;
@@ -51,15 +50,15 @@ pub struct Formula {
 /// Why a text is no formula.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormulaError {
-    /// Nothing but white space.
+    /// The text has only white space.
     #[error("the formula is empty: write one, such as `INST_RETIRED / CPU_CYCLES`")]
     Empty,
-    /// Longer than [`MAX_LENGTH`].
+    /// The text is longer than [`MAX_LENGTH`].
     #[error(
         "the formula has {0} characters: {MAX_LENGTH} are the limit, split it into two metrics"
     )]
     TooLong(usize),
-    /// Not in the grammar, or a number too large.
+    /// The text is not in the grammar, or has a number that is too large.
     #[error("`{text}`: expected {expected} at column {column}")]
     Syntax {
         /// The whole formula.
@@ -92,7 +91,7 @@ impl Formula {
         })
     }
 
-    /// As written.
+    /// The text as written, without spaces around it.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -107,10 +106,10 @@ impl Formula {
     /// Whether it has an `if`, so that it may have a value without some of its events.
     #[must_use]
     pub fn is_conditional(&self) -> bool {
-        let mut conditional = false;
+        let mut has_if = false;
         self.expr
-            .visit(&mut |expr| conditional |= matches!(expr, Expr::If { .. }));
-        conditional
+            .visit(&mut |expr| has_if |= matches!(expr, Expr::If { .. }));
+        has_if
     }
 
     /// The implicit quantities that it uses.
@@ -124,11 +123,11 @@ impl Formula {
     /// # Errors
     /// The reason why there is no value; [`NoValue::Missing`] names all missing events.
     pub fn evaluate(&self, input: &impl Input) -> Result<FormulaValue, NoValue> {
-        let value = Evaluation::new(input).run(&self.expr);
+        let value = Evaluation::new(input).evaluate(&self.expr);
         match value {
             Err(NoValue::Missing(_)) => {
-                let missing = |name: &&String| input.event(name) == Err(Absent::Missing);
-                let missing = self.events.iter().filter(missing).cloned();
+                let is_missing = |name: &&String| input.event(name) == Err(Absent::Missing);
+                let missing = self.events.iter().filter(is_missing).cloned();
                 Err(NoValue::Missing(missing.collect()))
             }
             value => value,

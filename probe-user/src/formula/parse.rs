@@ -16,6 +16,7 @@ use super::{
 /// Words that cannot name an event.
 const KEYWORDS: [&str; 4] = ["if", "else", "min", "max"];
 
+/// What the grammar expects as an operand, for messages.
 const VALUE: &str = "a number, an event, `min(`, `max(` or `(`";
 
 pub(super) fn parse(text: &str) -> Result<Expr, FormulaError> {
@@ -31,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, FormulaError> {
         column,
         expected,
     };
-    // Each level is a recursive call: without a limit the text would determine the stack's depth.
+    // Each level is a recursive call. Without a limit, the text would determine the stack's depth.
     if let Some(column) = too_deep(text) {
         return Err(syntax(
             column,
@@ -50,7 +51,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, FormulaError> {
     })
 }
 
-/// The column of the first parenthesis that is nested too deep.
+/// The column of the first parenthesis that is nested too deep; `None` if there is none.
 fn too_deep(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in text.chars().enumerate() {
@@ -66,10 +67,11 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// The column of the first operator that may be deeper in the tree than the limit. Its depth is at
-/// most the number of operators before it in the same and in the surrounding parentheses.
+/// The column of the first operator that may be deeper in the tree than the limit; `None` if there
+/// is none. The depth of an operator is at most the number of operators before it in the same and
+/// in the surrounding parentheses.
 fn too_many_operators(text: &str) -> Option<usize> {
-    let (mut total, mut own, mut around) = (0_usize, 0_usize, Vec::new());
+    let (mut total, mut in_current, mut in_outer) = (0_usize, 0_usize, Vec::new());
     let mut word = String::new();
     for (at, c) in text.chars().enumerate() {
         let is_operator = matches!(c, '+' | '-' | '*' | '/');
@@ -79,15 +81,15 @@ fn too_many_operators(text: &str) -> Option<usize> {
         }
         let is_if = std::mem::take(&mut word).ends_with("if");
         if is_operator || is_if {
-            own += 1;
+            in_current += 1;
             total += 1;
         }
         match c {
-            '(' => around.push(std::mem::take(&mut own)),
+            '(' => in_outer.push(std::mem::take(&mut in_current)),
             ')' | ',' => {
-                total -= own;
-                own = match c {
-                    ')' => around.pop().unwrap_or_default(),
+                total -= in_current;
+                in_current = match c {
+                    ')' => in_outer.pop().unwrap_or_default(),
                     _ => 0,
                 };
             }
@@ -121,7 +123,7 @@ fn whole(input: &mut &str) -> ModalResult<Expr> {
     .parse_next(input)
 }
 
-/// `a if b else c if d else e`: collected in a loop, folded from the right.
+/// Parses `a if b else c if d else e`: collects the cases in a loop, and nests them from the right.
 fn value(input: &mut &str) -> ModalResult<Expr> {
     let mut last = sum.parse_next(input)?;
     let mut cases = Vec::new();
@@ -169,7 +171,7 @@ fn product(input: &mut &str) -> ModalResult<Expr> {
     chain(factor, sign, input)
 }
 
-/// Operands between operators of one precedence, grouped to the left.
+/// Parses operands between operators of one precedence, grouped to the left.
 fn chain<'i>(
     mut operand: impl FnMut(&mut &'i str) -> ModalResult<Expr>,
     sign: impl Parser<&'i str, Operator, ErrMode<ContextError>>,
@@ -255,8 +257,8 @@ fn extreme(extreme: Extreme, input: &mut &str) -> ModalResult<Expr> {
     Ok(Expr::Extreme(extreme, arguments))
 }
 
-fn keyword<'i>(word_: &'static str) -> impl Parser<&'i str, &'i str, ErrMode<ContextError>> {
-    spaced(word.verify(move |word: &str| word == word_))
+fn keyword<'i>(wanted: &'static str) -> impl Parser<&'i str, &'i str, ErrMode<ContextError>> {
+    spaced(word.verify(move |word: &str| word == wanted))
 }
 
 fn word<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
@@ -270,6 +272,7 @@ fn word<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
         .parse_next(input)
 }
 
+/// A parser that skips spaces around what `parser` parses.
 fn spaced<'i, O>(
     parser: impl Parser<&'i str, O, ErrMode<ContextError>>,
 ) -> impl Parser<&'i str, O, ErrMode<ContextError>> {

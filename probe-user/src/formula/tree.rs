@@ -11,8 +11,8 @@ pub enum Implicit {
     /// `seconds`: `duration_time` in seconds.
     Seconds,
     /// `counter_time`: enabled time of the owner's counter group on the core, in ns. It covers the
-    /// same time as the counts: unlike clock events, neither is set back to the moment of the
-    /// switch.
+    /// same time as the counts. Clock events are corrected to begin at the context switch; this
+    /// time and the counts are not.
     CounterTime,
     /// `num_cpus`: number of counted CPUs.
     NumCpus,
@@ -23,7 +23,7 @@ pub enum Implicit {
     NumUnits,
     /// `num_ports`: number of root ports that the filter selects.
     NumPorts,
-    /// `num_sockets`: number of sockets whose counts were added up.
+    /// `num_sockets`: number of sockets whose counts were summed.
     NumSockets,
     /// `smt_on`: 1 if cores run two threads, else 0.
     SmtOn,
@@ -63,7 +63,7 @@ impl Implicit {
         }
     }
 
-    /// The quantity of that name.
+    /// The quantity of that name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL
@@ -136,7 +136,9 @@ impl Expr {
                 left.visit(each);
                 right.visit(each);
             }
-            Self::Extreme(_, arguments) => arguments.iter().for_each(|one| one.visit(each)),
+            Self::Extreme(_, arguments) => {
+                arguments.iter().for_each(|argument| argument.visit(each));
+            }
             Self::If {
                 then,
                 condition,
@@ -163,7 +165,7 @@ impl Operator {
         }
     }
 
-    /// Higher binds tighter.
+    /// A higher precedence binds tighter.
     fn precedence(self) -> u8 {
         match self {
             Self::Add | Self::Subtract => 1,
@@ -182,7 +184,7 @@ impl Extreme {
 }
 
 impl ComparisonOperator {
-    /// Longer signs first: `<=` begins with `<`.
+    /// All operators. Longer signs come first, since `<=` begins with `<`.
     pub(super) const ALL: [Self; 6] = [
         Self::LessOrEqual,
         Self::GreaterOrEqual,
@@ -212,7 +214,8 @@ impl fmt::Display for Expr {
 }
 
 impl Expr {
-    /// `outer`: precedence of the surroundings; a looser expression gets parentheses.
+    /// Writes the expression; in parentheses if its precedence is lower than `outer`, that of the
+    /// expression around it.
     fn write(&self, f: &mut fmt::Formatter<'_>, outer: u8) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number:?}"),

@@ -80,7 +80,8 @@ pub struct Capacity {
     reserve: usize,
     documented: BTreeMap<String, DocumentedCounters>,
     probe: Option<Box<dyn Probe>>,
-    /// How many counters of each core PMU the probe found to count correctly.
+    /// The counters of each core PMU that count correctly, by the probe; `None` if they could not
+    /// be tested. Tested at the first use.
     working: BTreeMap<String, OnceCell<Option<WorkingCounters>>>,
     /// Sampled events, which hold counters of cores all the time.
     sampled: Vec<RequestedEvent>,
@@ -145,9 +146,9 @@ impl Capacity {
             };
             // Several families may describe one PMU, each with events of its own.
             for name in names {
-                let known = documented.entry(name.to_owned()).or_default();
-                known.counters = counters as usize;
-                known
+                let entry = documented.entry(name.to_owned()).or_default();
+                entry.counters = counters as usize;
+                entry
                     .constrained
                     .extend(constrained_events(spec, name, pmus));
             }
@@ -194,9 +195,9 @@ impl Capacity {
             };
             let all = sampled_counters(&events);
             let cannot_open = |refusal| matches!(refusal, Refusal::Kernel(_) | Refusal::Offline);
-            // If the kernel rejects one of them by itself, opening it reports the reason.
-            let is_rejected = |one| {
-                self.can_count(std::slice::from_ref(one))
+            // If the kernel rejects an event even alone, opening the event reports the reason.
+            let is_rejected = |event| {
+                self.can_count(std::slice::from_ref(event))
                     .is_err_and(cannot_open)
             };
             if let Err(why) = self.can_count(&all)
@@ -228,7 +229,7 @@ impl Capacity {
     ///
     /// # Errors
     ///
-    /// Why the first group that cannot is refused.
+    /// Why the first group that cannot be counted is refused.
     pub(crate) fn check(&self, plan: &Plan) -> Result<(), Refusal> {
         plan.groups.iter().try_for_each(|group| {
             let events = group.iter().map(|planned| RequestedEvent {
@@ -312,21 +313,21 @@ impl Capacity {
         let Some(probe) = &self.probe else {
             return Ok(());
         };
-        // Counters for other users are probed with copies of an event that every counter can count.
-        let constrained = |wanted: &RequestedEvent| {
+        // Copies of an event that every counter can count occupy the counters for other users.
+        let is_constrained = |wanted: &RequestedEvent| {
             documented.is_some_and(|known| known.constraint(wanted).is_some())
         };
         let spare: Vec<&RequestedEvent> = hardware
             .iter()
-            .find(|wanted| !constrained(wanted))
+            .find(|wanted| !is_constrained(wanted))
             .into_iter()
             .flat_map(|wanted| std::iter::repeat_n(*wanted, reserve))
             .collect();
         probe.runs(pmu, group, hardware, &spare)
     }
 
-    /// The counters of a core PMU that count a known loop correctly; None if they cannot be tested.
-    /// Warns about the others, once.
+    /// The counters of a core PMU that count a known loop correctly; `None` if they cannot be
+    /// tested. Warns once if the test finds a fault.
     fn working(&self, pmu: &str) -> Option<WorkingCounters> {
         *self.working.get(pmu)?.get_or_init(|| {
             let (event, counted) = self.probe.as_ref()?.tested(pmu)?;

@@ -12,12 +12,12 @@ impl Plan {
             let (rotated, all) = (self.rotated, self.groups.len());
             return Some(format!("{rotated} of {all} counter groups take turns"));
         }
-        if let Some(long) = self.groups.iter().find(|it| it.len() > GROUP_COUNTERS) {
-            return Some(format!("a counter group has {} events", long.len()));
+        if let Some(group) = self.groups.iter().find(|it| it.len() > GROUP_COUNTERS) {
+            return Some(format!("a counter group has {} events", group.len()));
         }
         let mut counted = self.groups.iter().flatten().chain(&self.uncore);
-        let no_column = |it: &&Planned| it.column >= self.columns.len();
-        if let Some(planned) = counted.find(no_column) {
+        let has_no_column = |it: &&Planned| it.column >= self.columns.len();
+        if let Some(planned) = counted.find(has_no_column) {
             return Some(format!("an event is of column {}", planned.column));
         }
         let uncore = self.uncore.len();
@@ -28,8 +28,8 @@ impl Plan {
             ));
         }
         let mut places = self.count_sources();
-        let nowhere = places.find(|place| !self.contains_source(*place));
-        nowhere.map(|place| format!("nothing is counted at {place:?}"))
+        let missing = places.find(|place| !self.contains_source(*place));
+        missing.map(|place| format!("nothing is counted at {place:?}"))
     }
 
     fn contains_source(&self, place: CountSource) -> bool {

@@ -31,7 +31,7 @@ const CLOCK: &str = "task-clock";
 /// Without a PMU: counts of a command.
 const COUNTS: &str = "task-clock,page-faults,context-switches,cpu-migrations";
 
-/// [`COUNTS`] if waits can be counted, which show why containers do not run.
+/// [`COUNTS`] if waits can be counted: they show why containers do not run.
 const WAIT_COUNTS: &str = "task-clock,cpu-wait,page-faults,context-switches";
 
 /// Without a PMU: metrics of windows.
@@ -58,10 +58,10 @@ pub(crate) const NO_COUNTER: &str = "no counter is left";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefaultsError {
-    /// An event that this machine does not describe.
+    /// A default event is unknown here.
     #[error(transparent)]
     Event(#[from] EventError),
-    /// A missing capability.
+    /// A capability is missing.
     #[error(transparent)]
     Capabilities(#[from] MissingCapabilities),
 }
@@ -139,17 +139,17 @@ impl DefaultEvents {
         let mut groups: BTreeMap<Option<String>, Vec<RequestedEvent>> = BTreeMap::new();
         for name in HARDWARE {
             let parsed = event::parse(name, pmus)?;
-            let all: Vec<RequestedEvent> = parsed
+            let events: Vec<RequestedEvent> = parsed
                 .iter()
                 .flat_map(|group| &group.events)
                 .filter_map(requested_event)
                 .collect();
             let mut extended = groups.clone();
-            for wanted in &all {
+            for wanted in &events {
                 let group = extended.entry(wanted.counter.pmu.clone()).or_default();
                 group.push(wanted.clone());
             }
-            let alone =
+            let fits_alone =
                 |wanted: &RequestedEvent| capacity.can_schedule(std::slice::from_ref(wanted));
             if extended
                 .values()
@@ -159,7 +159,7 @@ impl DefaultEvents {
                 chosen.events.extend(parsed);
                 continue;
             }
-            match all.iter().try_for_each(alone) {
+            match events.iter().try_for_each(fits_alone) {
                 Err(refusal) if name == NEEDED || !refusal.is_sampled_conflict() => {
                     chosen.uncountable.push((name, refusal));
                 }
@@ -170,7 +170,7 @@ impl DefaultEvents {
         Ok(chosen)
     }
 
-    /// The default events that are not counted, in the order of importance.
+    /// The default events that are not counted, with the reasons, in the order of importance.
     fn reasons(&self) -> impl Iterator<Item = UncountableEvent> {
         HARDWARE.into_iter().filter_map(|name| {
             let mut uncountable = self.uncountable.iter();
@@ -186,17 +186,17 @@ impl DefaultEvents {
         })
     }
 
-    /// One line about the events without a free counter.
+    /// One line about the events without a free counter; `None` if there are none.
     fn left_out(&self) -> Option<String> {
         if self.left_out.is_empty() {
             return None;
         }
         let is_countable = |name: &&str| self.uncountable.iter().all(|(absent, _)| absent != name);
-        let all: Vec<&str> = HARDWARE.into_iter().filter(is_countable).collect();
+        let countable: Vec<&str> = HARDWARE.into_iter().filter(is_countable).collect();
         Some(format!(
             "not counted, as no counter is left for it: {}; in turns: `-e {},{CLOCK}`",
             self.left_out.join(", "),
-            all.join(","),
+            countable.join(","),
         ))
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         for reserve in 0..6 {
             let (chosen, plan) = chosen(reserve);
             assert_eq!(plan.rotated, 0, "{reserve} counters for others");
-            // Of seven counters one is for cycles only.
+            // The core has seven counters; one of them counts cycles only.
             let capacity = 7 - reserve;
             let columns: Vec<&str> = plan
                 .columns
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn omissions_are_one_line_with_the_option_that_counts_them() {
+    fn left_out_events_are_one_line_with_the_option_that_counts_them() {
         assert_eq!(chosen(0).0.left_out(), None);
         assert_eq!(
             chosen(3).0.left_out().unwrap(),

@@ -18,15 +18,15 @@ impl Plan {
             groups.iter().map(in_group).collect::<Vec<_>>()
         };
         let (fixed, rotated) = self.groups.split_at(self.fixed());
-        let read = |software| {
+        let total = |software| {
             let largest = count(rotated, software).into_iter().max();
             count(fixed, software).iter().sum::<usize>() + largest.unwrap_or(0)
         };
-        (read(false), read(true))
+        (total(false), total(true))
     }
 
     /// The plan with at most this many hardware and software counters at one time. The first
-    /// counters of each group stay; metrics and weights that need another one are left out.
+    /// counters of each group stay. Metrics and weights that need a dropped counter are left out.
     #[must_use]
     pub fn degraded(mut self, hardware: usize, software: usize) -> Self {
         let fixed = self.fixed();
@@ -44,7 +44,7 @@ impl Plan {
                 &mut group_budget
             };
             let mut remaining = Vec::new();
-            let mut moved = Vec::new();
+            let mut group_sources = Vec::new();
             for planned in group {
                 let free = match planned.counter.is_hardware() {
                     true => &mut budget.0,
@@ -52,7 +52,7 @@ impl Plan {
                 };
                 let stays = *free > 0;
                 *free -= usize::from(stays);
-                moved.push(stays.then_some(CountSource::Core {
+                group_sources.push(stays.then_some(CountSource::Core {
                     group: groups.len(),
                     at: remaining.len(),
                 }));
@@ -60,7 +60,7 @@ impl Plan {
                     remaining.push(planned);
                 }
             }
-            new_sources.push(moved);
+            new_sources.push(group_sources);
             if !remaining.is_empty() {
                 groups.push(remaining);
                 rotated += usize::from(at >= fixed);
@@ -82,11 +82,11 @@ impl Plan {
         });
         self.weights.retain_mut(|weight| {
             let (all, remote) = (new_source(weight.all), weight.remote.map(new_source));
-            let whole = all.is_some() && remote != Some(None);
+            let is_complete = all.is_some() && remote != Some(None);
             if let Some(all) = all {
                 (weight.all, weight.remote) = (all, remote.flatten());
             }
-            whole
+            is_complete
         });
         self
     }
@@ -101,10 +101,10 @@ impl Plan {
                 by_column.insert(planned.column, CountSource::Core { group, at });
             }
         }
-        let mut numbers = Vec::new();
+        let mut new_numbers = Vec::new();
         let mut columns = Vec::new();
         for (number, mut column) in std::mem::take(&mut self.columns).into_iter().enumerate() {
-            numbers.push(columns.len());
+            new_numbers.push(columns.len());
             if let Some(place) =
                 new_source(column.place).or_else(|| by_column.get(&number).copied())
             {
@@ -115,7 +115,7 @@ impl Plan {
         self.columns = columns;
         let planned = self.groups.iter_mut().flatten().chain(&mut self.uncore);
         for planned in planned {
-            planned.column = numbers[planned.column];
+            planned.column = new_numbers[planned.column];
         }
     }
 
@@ -135,7 +135,7 @@ impl Plan {
 }
 
 impl Planned {
-    /// What is opened, as text.
+    /// The attributes that are opened, as text.
     pub(crate) fn opened(&self) -> String {
         serde_json::to_string(&(&self.counter, self.exclude)).expect("plain data")
     }

@@ -12,13 +12,13 @@ pub enum PlanError {
          {in_group} in a group"
     )]
     TooManyEvents {
-        /// Events requested.
+        /// Requested events.
         events: usize,
-        /// Groups they are in.
+        /// Groups of these events.
         groups: usize,
         /// Slots of the programs.
         slots: usize,
-        /// Most counters in one group.
+        /// Maximum number of counters in one group.
         in_group: usize,
     },
     /// More sampled events than counters.
@@ -35,7 +35,7 @@ pub enum PlanError {
         pmu: String,
         /// Why they do not fit.
         why: String,
-        /// How many of them fit, from the first on.
+        /// How many of the events fit, counted from the first.
         fit: usize,
     },
     /// A group of the user does not fit together with the sampled events.

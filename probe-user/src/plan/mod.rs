@@ -1,5 +1,6 @@
-//! Plan: what is counted where. Every event of `-e` and of metrics gets a place in a counter group,
-//! on the uncore PMUs, or on the clock; groups that cannot be counted at one time are multiplexed.
+//! Plan: what is counted, and by which counters. Every event of `-e` and of metrics gets a place in
+//! a counter group, on the uncore PMUs, or on the clock. Groups that cannot be counted at one time
+//! are multiplexed.
 
 mod capacity;
 mod checked;
@@ -45,8 +46,8 @@ use crate::{
 /// Hardware counters of each core that stay free for other users by default.
 pub const RESERVE_COUNTERS: usize = 1;
 
-/// Hardware counters in a group that the user did not make. More would save look-ups, but a group
-/// runs as a whole or not at all, and other users hold counters too.
+/// Maximum number of hardware counters in a group without braces. Larger groups would save
+/// look-ups, but a group runs as a whole or not at all, and other users hold counters too.
 const HARDWARE_GROUP: usize = 4;
 
 /// An event, and where its counts come from.
@@ -87,14 +88,14 @@ pub enum CountSource {
     Sampled(SampledQuantity),
 }
 
-/// A counter to open, and what it excludes.
+/// A counter to open, and the privilege levels that it excludes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Planned {
     /// Index into [`Plan::columns`].
     pub column: usize,
     /// What to open.
     pub counter: Counter,
-    /// What is not counted.
+    /// The privilege levels that are not counted.
     pub exclude: Exclude,
 }
 
@@ -116,12 +117,12 @@ impl PartialEq for RequestedEvent {
 /// All that is counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
-    /// The events in the user's order.
+    /// The user's events in their order, then events that only metrics need.
     pub columns: Vec<EventColumn>,
     /// Events of the user that this machine cannot count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncountable: Vec<UncountableEvent>,
-    /// Default events and metrics that are not counted, and why.
+    /// Default events that are not counted, and why.
     #[serde(skip)]
     pub left_out: Vec<UncountableEvent>,
     /// Counter groups, opened on every CPU of their PMU, each read and charged as a whole. The
@@ -131,22 +132,23 @@ pub struct Plan {
     pub rotated: usize,
     /// Uncore counters.
     pub uncore: Vec<Planned>,
-    /// Ranges of [`Self::uncore`] that are opened as one group: events in the user's braces
-    /// together, the others alone. Without gaps.
+    /// Ranges of [`Self::uncore`], each opened as one group, without gaps between them. Events in
+    /// the user's braces are one group, every other event of the user is a group of its own.
     pub uncore_groups: Vec<Range<usize>>,
     /// The metrics that are computed.
     pub metrics: PlannedMetrics,
     /// Counters of cores that attribute a socket's traffic, the best first.
     pub weights: Vec<PlannedWeight>,
-    /// How much of the traffic of metrics this machine's weights count.
+    /// How much of a metric's traffic each weight counts on this machine.
     #[serde(default, skip_serializing_if = "UsedCalibration::is_empty")]
     pub calibration: UsedCalibration,
-    /// Why the weights are multiplexed with other groups, if they are.
+    /// Why the weights are multiplexed with other groups; `None` if they always run.
     #[serde(default)]
     pub weights_in_turns: Option<String>,
     /// The devices of the machine, if metrics are about them.
     pub devices: Arc<Devices>,
-    /// The CPUs of each kind of core, if the machine has several.
+    /// The CPUs of each core PMU that states its CPUs in sysfs. There are several if cores differ
+    /// in kind.
     pub cores: Vec<CpuList>,
     /// Whether the events are the defaults for consecutive windows. Tables then show metrics
     /// instead of these events.
@@ -167,13 +169,13 @@ impl Plan {
         let mut open: Vec<OpenGroup> = Vec::new();
         for group in groups {
             let mut own = None;
-            let uncore = plan.uncore.len();
+            let first_uncore = plan.uncore.len();
             for event in &group.events {
                 plan.add(event, group.explicit, &mut own, &mut open);
             }
             // An event without braces is a group of its own.
-            if plan.uncore.len() > uncore {
-                plan.uncore_groups.push(uncore..plan.uncore.len());
+            if plan.uncore.len() > first_uncore {
+                plan.uncore_groups.push(first_uncore..plan.uncore.len());
             }
         }
         plan.checked()
@@ -183,14 +185,14 @@ impl Plan {
     /// counted.
     fn calibrate(&mut self, calibration: &UsedCalibration) {
         let metrics = &self.metrics.list;
-        let planned = |it: &&CalibratedTraffic| {
+        let is_planned = |it: &&CalibratedTraffic| {
             let mut metrics = metrics.iter();
             metrics.any(|planned| planned.metric.name == it.metric)
         };
-        let of_plan = calibration.traffics.iter().filter(planned);
-        let counted = |event: &String| self.weights.iter().any(|it| *it.name == **event);
-        let counted = of_plan.filter(|it| {
-            let missing = it.events.iter().find(|event| !counted(event));
+        let of_plan = calibration.traffics.iter().filter(is_planned);
+        let is_counted = |event: &String| self.weights.iter().any(|it| *it.name == **event);
+        let usable = of_plan.filter(|it| {
+            let missing = it.events.iter().find(|event| !is_counted(event));
             if let Some(missing) = missing {
                 tracing::warn!(
                     "{} is divided by one weight, not by its calibration: {missing} is not counted",
@@ -201,7 +203,7 @@ impl Plan {
         });
         self.calibration = UsedCalibration {
             made_on: calibration.made_on,
-            traffics: counted.cloned().collect(),
+            traffics: usable.cloned().collect(),
         };
     }
 
@@ -210,8 +212,8 @@ impl Plan {
         let fixed = self.fixed();
         let events = self.slots();
         let groups = fixed + usize::from(self.rotated > 0);
-        let long = |group: &Vec<Planned>| group.len() > GROUP_COUNTERS;
-        if events > SLOTS || groups > GROUPS || self.groups.iter().any(long) {
+        let is_too_long = |group: &Vec<Planned>| group.len() > GROUP_COUNTERS;
+        if events > SLOTS || groups > GROUPS || self.groups.iter().any(is_too_long) {
             return Err(PlanError::TooManyEvents {
                 events,
                 groups,
@@ -232,8 +234,8 @@ impl Plan {
     #[must_use]
     pub fn reads_devices(&self) -> bool {
         let mut metrics = self.metrics.list.iter();
-        let wanted = metrics.any(|planned| planned.metric.apportion.is_of_device());
-        wanted && self.devices.iter().next().is_some()
+        let is_needed = metrics.any(|planned| planned.metric.apportion.is_of_device());
+        is_needed && self.devices.iter().next().is_some()
     }
 
     /// The devices whose traffic a source counts on a socket.
@@ -259,7 +261,8 @@ impl Plan {
             .all(|planned| planned.counter.scope.counts_on(cpu))
     }
 
-    /// The kind of a CPU's core: an index into [`Self::cores`]. None if there is only one kind.
+    /// The kind of a CPU's core: an index into [`Self::cores`]. `None` if no core PMU states that
+    /// it has this CPU, as on x86 machines with one kind of core.
     #[must_use]
     pub fn kind_of_core(&self, cpu: u32) -> Option<usize> {
         self.cores.iter().position(|cpus| cpus.contains(cpu))
@@ -268,8 +271,8 @@ impl Plan {
     /// Whether a group is of one kind of core, on a machine with several.
     #[must_use]
     pub fn is_of_one_kind(&self, group: usize) -> bool {
-        let of_kind = |planned: &Planned| matches!(planned.counter.scope, Scope::Cpus(_));
-        self.cores.len() > 1 && self.groups[group].iter().any(of_kind)
+        let is_of_kind = |planned: &Planned| matches!(planned.counter.scope, Scope::Cpus(_));
+        self.cores.len() > 1 && self.groups[group].iter().any(is_of_kind)
     }
 
     /// The groups that are multiplexed on this CPU.
@@ -277,7 +280,8 @@ impl Plan {
         (self.fixed()..self.groups.len()).filter(move |group| self.counts_on(*group, cpu))
     }
 
-    /// `own` is the group of the user's braces, once it has its first event.
+    /// Adds the column and the counter of an event. `own` is the group of the user's braces, once
+    /// it has its first event; `open` are the groups without braces.
     fn add(
         &mut self,
         event: &Event,
@@ -321,17 +325,18 @@ impl Plan {
         self.groups.len() - 1
     }
 
-    /// A group of the same PMU, made without braces, with room for another event.
+    /// A group without braces, on the same PMU and with room for another event. Without one, it is
+    /// added.
     fn shared_group(&mut self, counter: &Counter, open: &mut Vec<OpenGroup>) -> usize {
-        let software = !counter.is_hardware();
-        let capacity = if software {
+        let is_software = !counter.is_hardware();
+        let capacity = if is_software {
             GROUP_COUNTERS
         } else {
             HARDWARE_GROUP
         };
         let fits = |group: &&OpenGroup| {
             group.pmu == counter.pmu
-                && group.software == software
+                && group.is_software == is_software
                 && self.groups[group.index].len() < capacity
         };
         if let Some(group) = open.iter().find(fits) {
@@ -341,7 +346,7 @@ impl Plan {
         open.push(OpenGroup {
             index,
             pmu: counter.pmu.clone(),
-            software,
+            is_software,
         });
         index
     }
@@ -360,8 +365,8 @@ impl Plan {
         bits
     }
 
-    /// Bit mask of the groups that always run: bit n is set if slot n counts the nanoseconds of a
-    /// clock.
+    /// Bit mask for the programs: bit n is set if slot n counts the nanoseconds of a clock. Only
+    /// groups that always run are in it.
     pub(crate) fn clocks(&self) -> u64 {
         let fixed = self.groups[..self.fixed()].iter().flatten();
         let clocks = fixed.map(|planned| self.columns[planned.column].clock);
@@ -383,7 +388,8 @@ impl Plan {
         })
     }
 
-    /// Whether CPU waits are counted. If so, their lengths and the ledger are measured too.
+    /// Whether CPU waits are counted. If so, the programs also keep the lengths of waits, and who
+    /// waited for whom.
     pub(crate) fn counts_waits(&self) -> bool {
         let mut planned = self.groups[..self.fixed()].iter().flatten();
         planned.any(|planned| {
@@ -392,14 +398,14 @@ impl Plan {
         })
     }
 
-    /// The group of a clock, and its position there. The group has only software events, so it is
-    /// on the CPU all the time.
+    /// The group of a clock, and the clock's position in it; `None` without a clock. The group has
+    /// only software events, so it always runs.
     pub(crate) fn clock(&self) -> Option<(usize, usize)> {
         self.columns.iter().find_map(|column| match column.place {
             CountSource::Core { group, at } if column.clock && group < self.fixed() => {
                 let counters = self.groups[group].iter().map(|planned| &planned.counter);
-                let alone = !counters.clone().any(Counter::is_hardware);
-                alone.then_some((group, at))
+                let is_software = !counters.clone().any(Counter::is_hardware);
+                is_software.then_some((group, at))
             }
             _ => None,
         })
@@ -434,9 +440,10 @@ impl EventColumn {
     }
 }
 
-/// A group that takes further events.
+/// A group without braces, which takes further events of its PMU.
 struct OpenGroup {
+    /// Index into [`Plan::groups`].
     index: usize,
     pmu: Option<String>,
-    software: bool,
+    is_software: bool,
 }

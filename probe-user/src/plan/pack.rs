@@ -4,7 +4,8 @@
 #[derive(Debug, PartialEq)]
 pub(crate) struct Packed<E> {
     pub(crate) groups: Vec<Vec<E>>,
-    /// By event set: the group with all of it; None if it does not fit even alone.
+    /// For each event set, the index of the group that has all of it; `None` if the set does not
+    /// fit even alone.
     pub(crate) group_of: Vec<Option<usize>>,
 }
 
@@ -15,19 +16,19 @@ pub(crate) fn pack<E: Clone + PartialEq>(
     mut fits: impl FnMut(&[E]) -> bool,
 ) -> Packed<E> {
     let mut order: Vec<usize> = (0..event_sets.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(event_sets[*at].len()));
+    order.sort_by_key(|index| std::cmp::Reverse(event_sets[*index].len()));
     let mut groups: Vec<Vec<E>> = Vec::new();
     let mut group_of = vec![None; event_sets.len()];
-    for at in order {
-        let event_set = &event_sets[at];
-        let shared = |group: &Vec<E>| {
+    for index in order {
+        let event_set = &event_sets[index];
+        let shared_count = |group: &Vec<E>| {
             event_set
                 .iter()
                 .filter(|event| group.contains(event))
                 .count()
         };
         let mut candidates: Vec<usize> = (0..groups.len()).collect();
-        candidates.sort_by_key(|group| std::cmp::Reverse(shared(&groups[*group])));
+        candidates.sort_by_key(|group| std::cmp::Reverse(shared_count(&groups[*group])));
         let place = candidates
             .into_iter()
             .map(|group| (group, union(&groups[group], event_set)))
@@ -35,13 +36,13 @@ pub(crate) fn pack<E: Clone + PartialEq>(
         match place {
             Some((group, union)) => {
                 groups[group] = union;
-                group_of[at] = Some(group);
+                group_of[index] = Some(group);
             }
             None => {
                 let alone = union(&[], event_set);
                 if fits(&alone) {
                     groups.push(alone);
-                    group_of[at] = Some(groups.len() - 1);
+                    group_of[index] = Some(groups.len() - 1);
                 }
             }
         }
@@ -65,7 +66,8 @@ mod tests {
 
     use super::*;
 
-    /// A PMU with that many counters, and one more that only event 0 can use.
+    /// Whether a group fits on a PMU with that many counters, and one more that only event 0 can
+    /// use.
     fn pmu_with(counters: usize) -> impl Fn(&[u8]) -> bool {
         move |group| group.iter().filter(|event| **event != 0).count() <= counters
     }
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_does_not_fit_alone_has_no_place() {
+    fn an_event_set_that_does_not_fit_alone_has_no_group() {
         let packed = pack(&[vec![1, 2, 3], vec![4]], pmu_with(2));
         assert_eq!(packed.groups, [vec![4]]);
         assert_eq!(packed.group_of, [None, Some(0)]);

@@ -26,7 +26,8 @@ pub struct PlanRequest {
     pub own_weights: bool,
     /// Calibrations of this machine, which divide the traffic of their metrics.
     pub calibration: UsedCalibration,
-    /// Whether all weights are counted, not only the best of each traffic and the calibration's.
+    /// Whether all weights are counted, not only the calibration's and the best for each kind of
+    /// traffic.
     pub all_weights: bool,
     /// Hardware counters of each core that stay free for other users.
     pub reserve_counters: usize,
@@ -45,34 +46,34 @@ pub struct PlanRequest {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanRequestError {
-    /// The PMUs of this machine.
+    /// The PMUs of this machine cannot be read.
     #[error(transparent)]
     Pmus(#[from] Arc<SysfsError>),
-    /// The list of CPUs.
+    /// The list of CPUs cannot be read.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
-    /// The catalogue.
+    /// The catalogue has a mistake.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// A metric.
+    /// A metric or group is unknown here.
     #[error(transparent)]
     Select(#[from] SelectError),
-    /// An event.
+    /// An event is wrong, or unknown here.
     #[error(transparent)]
     Event(#[from] EventError),
-    /// The default events.
+    /// The default events cannot be determined.
     #[error(transparent)]
     Defaults(#[from] DefaultsError),
-    /// No event can be counted here. The text is the reason of the first.
+    /// No event can be counted here. The text is the reason for the first event.
     #[error("{0}")]
     NothingCountable(String),
     /// The request does not fit.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// No such device.
+    /// There is no such device.
     #[error("there is no PCI device {0}: `pmuscope list devices` shows those of this machine")]
     NoDevice(String),
-    /// A device that no PMU counts separately.
+    /// No PMU counts the device separately.
     #[error(
         "no PMU of this machine counts {0} by itself: `pmuscope list devices` shows which it can"
     )]
@@ -188,28 +189,28 @@ impl PlanRequest {
             names => catalogue.select(names, &hardware)?,
         };
         if !self.always.is_empty() {
-            let known = |event: &Event| {
+            let is_requested = |event: &Event| {
                 events
                     .iter()
-                    .any(|group| group.events.iter().any(|known| known.name == event.name))
+                    .any(|group| group.events.iter().any(|other| other.name == event.name))
             };
             let mut always = event::parse(self.always, pmus)?;
             for group in &mut always {
-                group.events.retain(|event| !known(event));
+                group.events.retain(|event| !is_requested(event));
             }
             always.retain(|group| !group.events.is_empty());
             events.extend(always);
         }
-        // Rates are not offered: a count and the length of its window say the same.
+        // Rates are not offered: the count and the length of its window say the same.
         let is_rate = |metric: &Metric| matches!(metric.unit.as_str(), "1/s" | "thread");
-        let general: Vec<&Metric> = catalogue
+        let offered: Vec<&Metric> = catalogue
             .metrics()
             .filter(|metric| metric.family.fallback && !is_rate(metric))
             .collect();
         let request = ResolvedRequest {
             events: &events,
             metrics: &metrics,
-            offered: &general,
+            offered: &offered,
             machine: hardware,
             cpus,
             settings,
@@ -236,12 +237,12 @@ impl PlanRequest {
             return Ok(MetricSettings::default());
         }
         let devices = Devices::read(machine, pmus, catalogue);
-        let all = MetricSettings {
+        let for_all_devices = MetricSettings {
             parts: devices.parts(),
             ..MetricSettings::default()
         };
         let Some(name) = &self.device else {
-            return Ok(all);
+            return Ok(for_all_devices);
         };
         let Some((complex, port, device)) = devices.find(name) else {
             return Err(PlanRequestError::NoDevice(name.clone()));
@@ -252,7 +253,7 @@ impl PlanRequest {
         }
         Ok(MetricSettings {
             device: filters,
-            ..all
+            ..for_all_devices
         })
     }
 }

@@ -31,7 +31,7 @@ pub struct ResolvedRequest<'a> {
     pub events: &'a [EventGroup],
     /// The metrics of `-M`.
     pub metrics: &'a [&'a Metric],
-    /// Optional metrics: shown if `events` has all that they need.
+    /// Optional metrics: shown if `events` has all events that they need.
     pub offered: &'a [&'a Metric],
     /// The hardware to count on.
     pub machine: Hardware,
@@ -47,7 +47,7 @@ pub struct ResolvedRequest<'a> {
 pub struct PlannedMetrics {
     /// In the order of the request.
     pub list: Vec<PlannedMetric>,
-    /// The hardware that they are evaluated for; None without metrics.
+    /// The hardware that they are evaluated for; `None` in a plan by [`Plan::new`].
     pub machine: Option<Hardware>,
     /// CPUs that are counted.
     pub cpus: usize,
@@ -68,9 +68,10 @@ pub struct PlannedMetric {
 /// The counts of one value of a metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricSource {
-    /// What the value is for.
+    /// The place that the value is for.
     pub place: catalogue::MetricPlace,
-    /// By the name in the formula; counts with the same name are summed.
+    /// The source of each event, with its name in the formula. Counts with the same name are
+    /// summed.
     pub events: Vec<(String, CountSource)>,
     /// The number of hardware units that are summed.
     pub units: usize,
@@ -162,6 +163,7 @@ impl Plan {
         event_sets
     }
 
+    /// Packs the event sets of a kind of PMU into groups, and sets where each is counted.
     fn place_event_sets(
         &mut self,
         kind: &PmuClass,
@@ -196,15 +198,15 @@ impl Plan {
                 packed.groups.push(event_set.wanted.clone());
             }
         }
-        // Hardware events come first: the first event leads its group, and a group with a software
-        // leader is taken for one without hardware events. A scheduler event, which is not opened,
-        // cannot lead.
+        // Hardware events come first: the first event leads its group, and sessions take a group
+        // with a software leader for one without hardware events. A scheduler event is not opened,
+        // so it cannot lead.
         for group in &mut packed.groups {
             group.sort_by_key(|RequestedEvent { counter, .. }| {
                 (!counter.is_hardware(), counter.is_of_scheduler())
             });
         }
-        let base = match kind {
+        let first_group = match kind {
             PmuClass::Uncore(_) => self.uncore_groups.len(),
             PmuClass::AlwaysRunning(_) | PmuClass::Core(_) => self.groups.len(),
         };
@@ -216,9 +218,9 @@ impl Plan {
         }
         // A set that was left out may still be in a group of the user.
         let containing_group = |event_set: &&EventSet| {
-            let holds =
+            let has_all =
                 |group: &Vec<RequestedEvent>| event_set.wanted.iter().all(|it| group.contains(it));
-            packed.groups.iter().position(holds)
+            packed.groups.iter().position(has_all)
         };
         let left_out: Vec<(&EventSet, Option<usize>)> = left_out
             .iter()
@@ -233,7 +235,7 @@ impl Plan {
                             .iter()
                             .position(|event| event == wanted)
                             .expect("an event set is whole in its group");
-                        self.place_of(kind, base + index, at)
+                        self.place_of(kind, first_group + index, at)
                     });
                     let places: Vec<CountSource> = places.collect();
                     self.assign_places(event_set, &places);
@@ -264,8 +266,9 @@ impl Plan {
         }
     }
 
+    /// Adds a group, with columns for its events.
     fn add_group(&mut self, kind: &PmuClass, group: &[RequestedEvent], event_sets: &[&EventSet]) {
-        let first = self.uncore.len();
+        let first_uncore = self.uncore.len();
         let mut planned = Vec::new();
         for wanted in group {
             planned.push(Planned {
@@ -276,7 +279,7 @@ impl Plan {
         }
         if matches!(kind, PmuClass::Uncore(_)) {
             self.uncore.extend(planned);
-            self.uncore_groups.push(first..self.uncore.len());
+            self.uncore_groups.push(first_uncore..self.uncore.len());
         } else {
             self.groups.push(planned);
         }
@@ -309,6 +312,7 @@ impl Plan {
         })
     }
 
+    /// Where event `at` of a group is counted.
     fn place_of(&self, kind: &PmuClass, group: usize, at: usize) -> CountSource {
         match kind {
             PmuClass::Uncore(_) => CountSource::Uncore {
@@ -318,6 +322,7 @@ impl Plan {
         }
     }
 
+    /// Sets where the counts of an event set come from; `places` has one for each event.
     fn assign_places(&mut self, event_set: &EventSet, places: &[CountSource]) {
         match &event_set.purpose {
             Purpose::Columns(columns) => {
@@ -326,12 +331,12 @@ impl Plan {
                 }
             }
             Purpose::Metric { at, place, names } => {
-                // Another event set of the metric did not fit, so the metric has no value.
+                // If another event set of the metric did not fit, the metric has no value.
                 let Ok(sources) = &mut self.metrics.list[*at].sources else {
                     return;
                 };
-                let known = sources.iter().position(|source| source.place == *place);
-                let source = known.unwrap_or_else(|| {
+                let existing = sources.iter().position(|source| source.place == *place);
+                let source = existing.unwrap_or_else(|| {
                     sources.push(MetricSource {
                         place: place.clone(),
                         ..MetricSource::default()
@@ -353,8 +358,8 @@ impl Plan {
     }
 }
 
-/// Everything requested; optional metrics only if they add no event group and so cost no
-/// multiplexing time. The second list is the optional ones that were left out.
+/// The event sets to count: all requested ones, and those of optional metrics that add no group and
+/// so cost no multiplexing time. The second list has the optional sets that were left out.
 fn choose_event_sets<'a>(
     event_sets: &'a [EventSet],
     slots: Slots<'_>,
@@ -374,13 +379,14 @@ fn choose_event_sets<'a>(
     (chosen, left_out)
 }
 
-/// Rejects filters of events and of metrics that exclude each other. Parsing checked each alone.
+/// Rejects filters of events and of metrics that exclude each other. Parsing has checked only the
+/// filters within each list.
 fn check_filters<'a>(
     event_sets: impl Iterator<Item = &'a EventSet>,
     request: &ResolvedRequest<'_>,
     pmus: &Pmus,
 ) -> Result<(), EventError> {
-    let named = |event_set: &'a EventSet| {
+    let with_names = |event_set: &'a EventSet| {
         let metric = match event_set.purpose {
             Purpose::Metric { at, .. } | Purpose::Io { at } => Some(&request.metrics[at].name),
             Purpose::Columns(_) | Purpose::Offered { .. } | Purpose::Weight(_) => None,
@@ -393,8 +399,10 @@ fn check_filters<'a>(
             (name, &wanted.counter)
         })
     };
-    let all: Vec<_> = event_sets.flat_map(named).collect();
-    let by_name = all.iter().map(|(name, counter)| (name.as_str(), *counter));
+    let named: Vec<_> = event_sets.flat_map(with_names).collect();
+    let by_name = named
+        .iter()
+        .map(|(name, counter)| (name.as_str(), *counter));
     event::check_filters(by_name, pmus)
 }
 

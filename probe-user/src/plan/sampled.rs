@@ -20,7 +20,7 @@ impl Plan {
     }
 }
 
-/// The sources of a sampled metric, or why it has no value here; None if it is counted.
+/// The sources of a sampled metric, or why it has no value here; `None` if its events are counted.
 pub(super) fn sources(
     metric: &Metric,
     request: &ResolvedRequest<'_>,

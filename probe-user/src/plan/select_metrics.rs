@@ -1,4 +1,4 @@
-//! Metrics of a replay, which may differ from the recording's.
+//! Selects metrics for a replay, which may differ from those of the recording.
 
 use super::{CountSource, MetricSource, Plan, PlannedMetric};
 use crate::catalogue::{Catalogue, Hardware, Metric, SelectError};
@@ -31,9 +31,10 @@ impl Plan {
         metrics.any(|planned| planned.metric.name == metric && planned.sources.is_ok())
     }
 
+    /// The metric as planned in the recording or, if it was not, by the counters of the plan.
     fn replanned(&self, metric: &Metric) -> PlannedMetric {
-        let mut known = self.metrics.list.iter();
-        let planned = known.find(|planned| {
+        let mut list = self.metrics.list.iter();
+        let planned = list.find(|planned| {
             planned.metric.name == metric.name && planned.metric.family.name == metric.family.name
         });
         planned.cloned().unwrap_or_else(|| PlannedMetric {
@@ -93,9 +94,9 @@ impl Plan {
     fn places(&self, metric: &Metric, event: &str) -> Vec<CountSource> {
         let spec = metric.pmu.events.get(event);
         let is_this_event = |name: &str| {
-            let also = spec
+            let is_alias = spec
                 .is_some_and(|spec| spec.perf == name || spec.also.iter().any(|also| also == name));
-            name == event || also
+            name == event || is_alias
         };
         let columns = self
             .columns

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{CountSource, MetricSource, PlannedMetric, PlannedMetrics};
 use crate::catalogue::{CatalogueError, Excerpt, Hardware};
 
-/// [`PlannedMetrics`], with the definitions in an excerpt.
+/// [`PlannedMetrics`], with the definitions of the metrics in an excerpt of the catalogue.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct SerializedMetrics {
     machine: Option<Hardware>,
@@ -14,7 +14,7 @@ pub(super) struct SerializedMetrics {
     list: Vec<SerializedMetric>,
 }
 
-/// [`PlannedMetric`], with its metric by name.
+/// [`PlannedMetric`], with the name of its metric in place of the definition.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct SerializedMetric {
     family: String,
@@ -63,25 +63,25 @@ impl TryFrom<SerializedMetrics> for PlannedMetrics {
 
     fn try_from(recorded: SerializedMetrics) -> Result<Self, SerializedError> {
         let metrics = recorded.catalogue.metrics()?;
-        let planned = |one: SerializedMetric| {
+        let restore = |entry: SerializedMetric| {
             let mut metrics = metrics.iter();
-            let same = metrics
-                .find(|metric| metric.name == one.metric && metric.family.name == one.family);
-            let Some(metric) = same.cloned() else {
-                let SerializedMetric { family, metric, .. } = one;
+            let definition = metrics
+                .find(|metric| metric.name == entry.metric && metric.family.name == entry.family);
+            let Some(metric) = definition.cloned() else {
+                let SerializedMetric { family, metric, .. } = entry;
                 return Err(SerializedError::Metric { family, metric });
             };
             Ok(PlannedMetric {
                 metric,
-                sources: one.sources,
-                io: one.io,
+                sources: entry.sources,
+                io: entry.io,
             })
         };
         Ok(Self {
             list: recorded
                 .list
                 .into_iter()
-                .map(planned)
+                .map(restore)
                 .collect::<Result<_, _>>()?,
             machine: recorded.machine,
             cpus: recorded.cpus,

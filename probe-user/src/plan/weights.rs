@@ -21,12 +21,13 @@ pub struct PlannedWeight {
     /// Whether [`Self::all`] counts only the memory of the CPU's own socket
     /// ([`WeightSpec::local`](crate::catalogue::WeightSpec::local)).
     pub local: bool,
-    /// What it counts in addition to memory traffic, so that its shares have no stated error.
+    /// What it counts in addition to memory traffic, if that is so much that its shares have no
+    /// stated error.
     #[serde(default)]
     pub but: Option<Arc<str>>,
-    /// All accesses.
+    /// The count of all accesses.
     pub all: CountSource,
-    /// Accesses to other sockets, if the core counts them separately.
+    /// The count of accesses to other sockets, if the core counts them separately.
     pub remote: Option<CountSource>,
 }
 
@@ -48,8 +49,8 @@ impl RequestedWeight {
     }
 }
 
-/// The weights that the metrics' shares need and the core PMU has: for each traffic the best one,
-/// then the others that are requested.
+/// The weights that the metrics' shares need and the core PMU has: for each kind of traffic the
+/// best one, then the further ones that are requested.
 pub(super) fn requested_weights(
     request: &ResolvedRequest<'_>,
     pmus: &Pmus,
@@ -61,20 +62,20 @@ pub(super) fn requested_weights(
     };
     let machine = &request.machine;
     let sockets = machine.sockets.unwrap_or(1);
-    let needs = |traffic: MemoryTraffic| {
-        let mut needs = request.metrics.iter().map(|metric| metric.apportion);
-        needs.any(|apportion| apportion.needs() == Some(traffic))
+    let is_needed = |traffic: MemoryTraffic| {
+        let mut apportions = request.metrics.iter().map(|metric| metric.apportion);
+        apportions.any(|apportion| apportion.needs() == Some(traffic))
     };
-    let countable = |weight: &'static WeightSpec| {
+    let with_events = |weight: &'static WeightSpec| {
         let mut events = parsed(&events(core, weight)?, pmus);
         if request.settings.own_weights {
-            let known = events
+            let requested = events
                 .iter()
                 .take_while(|event| is_requested(request, event));
-            events.truncate(known.count());
+            events.truncate(requested.count());
         }
-        let whole = !events.is_empty() && (!weight.local || events.len() > 1);
-        whole.then_some((RequestedWeight(weight), events))
+        let is_complete = !events.is_empty() && (!weight.local || events.len() > 1);
+        is_complete.then_some((RequestedWeight(weight), events))
     };
     let weights = |traffic: MemoryTraffic| {
         let weights = machine.platform.weights().iter();
@@ -82,24 +83,24 @@ pub(super) fn requested_weights(
             weight.of == traffic && weight.sockets.is_none_or(|count| count == sockets)
         });
         let mut names = BTreeSet::new();
-        let countable = of_traffic.filter_map(countable);
+        let countable = of_traffic.filter_map(with_events);
         // One name may stand for the events of several cores.
-        let once = countable.filter(move |(weight, _)| names.insert(&weight.0.name));
+        let unique = countable.filter(move |(weight, _)| names.insert(&weight.0.name));
         let more_weights = &request.settings.more_weights;
-        let wanted = |(at, weight): (usize, (RequestedWeight, _))| {
-            (at == 0 || more_weights.has(&weight.0.0.name)).then_some(weight)
+        let if_wanted = |(rank, weight): (usize, (RequestedWeight, _))| {
+            (rank == 0 || more_weights.has(&weight.0.0.name)).then_some(weight)
         };
-        once.enumerate().filter_map(wanted).collect::<Vec<_>>()
+        unique.enumerate().filter_map(if_wanted).collect::<Vec<_>>()
     };
     let mut wanted = Vec::new();
-    // Reads also show which memory a CPU writes to, if that is not counted.
-    if needs(MemoryTraffic::Reads) {
+    // If the core does not count which memory a CPU writes to, its reads show it.
+    if is_needed(MemoryTraffic::Reads) {
         wanted.extend(weights(MemoryTraffic::Reads));
-    } else if needs(MemoryTraffic::Writes) {
+    } else if is_needed(MemoryTraffic::Writes) {
         let reads = weights(MemoryTraffic::Reads).into_iter();
         wanted.extend(reads.take(1).filter(|(weight, _)| weight.0.local));
     }
-    if needs(MemoryTraffic::Writes) {
+    if is_needed(MemoryTraffic::Writes) {
         wanted.extend(weights(MemoryTraffic::Writes));
     }
     wanted
@@ -116,11 +117,12 @@ fn parsed(events: &[String], pmus: &Pmus) -> Vec<RequestedEvent> {
 
 /// Whether the user requests the event.
 fn is_requested(request: &ResolvedRequest<'_>, wanted: &RequestedEvent) -> bool {
-    let mut own = request.events.iter().flat_map(|group| &group.events);
-    own.any(|event| super::planner::requested_event(event).as_ref() == Some(wanted))
+    let mut events = request.events.iter().flat_map(|group| &group.events);
+    events.any(|event| super::planner::requested_event(event).as_ref() == Some(wanted))
 }
 
-/// A weight's events on this core: all accesses, then those to other sockets.
+/// A weight's events on this core: that of all accesses, then that of accesses to other sockets.
+/// `None` if the core lacks an event that the weight needs.
 fn events(core: &Pmu, weight: &WeightSpec) -> Option<Vec<String>> {
     let is_known = |event: &str| match event.contains('=') {
         true => event.split(',').all(|term| {
@@ -129,9 +131,9 @@ fn events(core: &Pmu, weight: &WeightSpec) -> Option<Vec<String>> {
         }),
         false => core.event(event).is_some(),
     };
-    let named = |event: &String| is_known(event).then(|| format!("{}/{event}/", core.name));
-    let all = named(&weight.event)?;
-    let remote = weight.remote.as_ref().and_then(named);
+    let event_text = |event: &String| is_known(event).then(|| format!("{}/{event}/", core.name));
+    let all = event_text(&weight.event)?;
+    let remote = weight.remote.as_ref().and_then(event_text);
     if weight.local && remote.is_none() {
         return None;
     }

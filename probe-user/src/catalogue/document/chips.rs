@@ -1,6 +1,6 @@
-//! The page of chips: how each is identified, and which metrics have a value there.
+//! The page of chips: how each chip is identified, and which metrics have a value on it.
 
-use super::{GENERATED_MARK, end, line};
+use super::{GENERATED_MARK, push_line, with_final_break};
 use crate::catalogue::{
     Catalogue,
     chip::{Chip, Platform},
@@ -27,19 +27,19 @@ not use them, and count zero there.
 pub(super) fn page(catalogue: &Catalogue) -> String {
     let mut out = format!("# Which chip this is\n\n{GENERATED_MARK}\n\n{HEAD}");
     for platform in Platform::all() {
-        line(&mut out, &platform_row(*platform));
+        push_line(&mut out, &platform_row(*platform));
     }
     out.push_str(NOT_BY_PMUS);
     for chip in Chip::all().iter().filter(|chip| chip.spec().coverage) {
         metrics_table(&mut out, catalogue, *chip);
     }
-    end(out)
+    with_final_break(out)
 }
 
 /// A platform's row of the table of evidence.
 fn platform_row(platform: Platform) -> String {
     let spec = platform.spec();
-    let list = |items: Vec<String>| match items.is_empty() {
+    let joined = |items: Vec<String>| match items.is_empty() {
         true => "-".to_owned(),
         false => items.join(", "),
     };
@@ -79,60 +79,60 @@ fn platform_row(platform: Platform) -> String {
     format!(
         "| {} | {} | {} | {} | {} | {} |",
         spec.title,
-        list(chips.collect()),
-        list(pmus.collect()),
-        list(spec.soc.iter().map(|soc| format!("`{soc}`")).collect()),
-        list(products.collect()),
-        list(midr.chain(cpus).collect()),
+        joined(chips.collect()),
+        joined(pmus.collect()),
+        joined(spec.soc.iter().map(|soc| format!("`{soc}`")).collect()),
+        joined(products.collect()),
+        joined(midr.chain(cpus).collect()),
     )
 }
 
-/// Writes a chip's table of uncore metrics: which have a value on it, and which have none.
+/// Writes a chip's table of uncore metrics: those with a value on it, and those without.
 fn metrics_table(out: &mut String, catalogue: &Catalogue, chip: Chip) {
     let machine = Hardware::of_chip(chip);
-    line(out, &format!("## {} (`{chip}`)\n", chip.title()));
-    line(
+    push_line(out, &format!("## {} (`{chip}`)\n", chip.title()));
+    push_line(
         out,
         "| PMU | metrics with a value | metrics without, and why |",
     );
-    line(out, "|---|---|---|");
+    push_line(out, "|---|---|---|");
     for family in catalogue.families() {
         let metrics = catalogue
             .on(&machine)
             .into_iter()
             .filter(|metric| metric.family.name == family.name && !metric.pmu.pattern.is_core());
-        let (mut with, mut without) = (Vec::new(), Vec::<(String, Vec<String>)>::new());
+        let (mut valid, mut by_reason) = (Vec::new(), Vec::<(String, Vec<String>)>::new());
         for metric in metrics {
             let name = format!("`{}`", metric.name);
             match metric.not_on.get(&chip) {
-                Some(why) => match without.iter_mut().find(|(known, _)| known == why) {
+                Some(why) => match by_reason.iter_mut().find(|(reason, _)| reason == why) {
                     Some((_, names)) => names.push(name),
-                    None => without.push((why.clone(), vec![name])),
+                    None => by_reason.push((why.clone(), vec![name])),
                 },
-                None => with.push(name),
+                None => valid.push(name),
             }
         }
-        if with.is_empty() && without.is_empty() {
+        if valid.is_empty() && by_reason.is_empty() {
             continue;
         }
-        let without: Vec<String> = without
+        let invalid: Vec<String> = by_reason
             .into_iter()
             .map(|(why, names)| format!("{}: {why}", names.join(", ")))
             .collect();
-        let or_none = |text: String| {
+        let or_dash = |text: String| {
             if text.is_empty() {
                 "-".to_owned()
             } else {
                 text
             }
         };
-        line(
+        push_line(
             out,
             &format!(
                 "| {} | {} | {} |",
                 family.title,
-                or_none(with.join(", ")),
-                or_none(without.join("; "))
+                or_dash(valid.join(", ")),
+                or_dash(invalid.join("; "))
             ),
         );
     }

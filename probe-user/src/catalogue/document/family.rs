@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{GENERATED_MARK, end, line};
+use super::{GENERATED_MARK, push_line, with_final_break};
 use crate::catalogue::{
     Catalogue,
     chip::{Chip, Platform},
@@ -17,13 +17,13 @@ pub(super) fn page(catalogue: &Catalogue, family: &Family) -> String {
         .iter()
         .map(|platform| platform.spec().title.as_str())
         .collect();
-    let everywhere = Platform::all().len() == platforms.len();
-    match everywhere {
-        true => line(&mut out, "On every platform.\n"),
-        false => line(&mut out, &format!("On {}.\n", platforms.join(", "))),
+    let is_everywhere = Platform::all().len() == platforms.len();
+    match is_everywhere {
+        true => push_line(&mut out, "On every platform.\n"),
+        false => push_line(&mut out, &format!("On {}.\n", platforms.join(", "))),
     }
-    line(&mut out, "| metric | what it is | unit | group |");
-    line(&mut out, "|---|---|---|---|");
+    push_line(&mut out, "| metric | what it is | unit | group |");
+    push_line(&mut out, "|---|---|---|---|");
     let metrics: Vec<&Metric> = catalogue
         .metrics()
         .filter(|metric| metric.family.name == family.name)
@@ -36,24 +36,24 @@ pub(super) fn page(catalogue: &Catalogue, family: &Family) -> String {
             group,
             ..
         } = metric;
-        line(
+        push_line(
             &mut out,
             &format!("| [`{name}`](#{name}) | {title} | {unit} | `{group}` |"),
         );
     }
-    line(&mut out, "\n## Metrics\n");
+    push_line(&mut out, "\n## Metrics\n");
     for metric in metrics {
-        entry(&mut out, metric);
+        write_metric(&mut out, metric);
     }
-    line(&mut out, "## Events\n");
+    push_line(&mut out, "## Events\n");
     // A PMU without events is in the file only for the devices that it counts.
     for pmu in family.pmus.iter().filter(|pmu| !pmu.events.is_empty()) {
-        events(&mut out, pmu);
+        write_events(&mut out, pmu);
     }
-    end(out)
+    with_final_break(out)
 }
 
-fn events(out: &mut String, pmu: &PmuSpec) {
+fn write_events(out: &mut String, pmu: &PmuSpec) {
     let per = match pmu.per {
         Per::Cpu => "a value for each container",
         Per::Socket => "a value for each socket",
@@ -69,9 +69,9 @@ fn events(out: &mut String, pmu: &PmuSpec) {
     for (filter, value) in &pmu.defaults {
         let _ = write!(text, ", `{filter}` is {value:#x} unless asked otherwise");
     }
-    line(out, &format!("{text}.\n"));
-    line(out, "| event | encoding | one count is | counters |");
-    line(out, "|---|---|---|---|");
+    push_line(out, &format!("{text}.\n"));
+    push_line(out, "| event | encoding | one count is | counters |");
+    push_line(out, "|---|---|---|---|");
     for (name, event) in &pmu.events {
         let counters = match (&event.counters, event.fixed) {
             (_, true) => "its own".to_owned(),
@@ -85,7 +85,7 @@ fn events(out: &mut String, pmu: &PmuSpec) {
             "| `{name}` | `{}` | {} | {counters} |",
             event.perf, event.count
         );
-        line(out, &row);
+        push_line(out, &row);
     }
     out.push('\n');
     let mut texts = pmu
@@ -94,21 +94,21 @@ fn events(out: &mut String, pmu: &PmuSpec) {
         .filter_map(|(name, event)| Some((name, event.text.as_ref()?)))
         .peekable();
     if texts.peek().is_some() {
-        line(out, "Meaning of some:\n");
+        push_line(out, "Meaning of some:\n");
         for (name, text) in texts {
-            line(out, &format!("- `{name}`: {text}"));
+            push_line(out, &format!("- `{name}`: {text}"));
         }
         out.push('\n');
     }
 }
 
-fn entry(out: &mut String, metric: &Metric) {
-    line(out, &format!("### `{}`\n", metric.name));
-    line(
+fn write_metric(out: &mut String, metric: &Metric) {
+    push_line(out, &format!("### `{}`\n", metric.name));
+    push_line(
         out,
-        &format!("{}, in {}.\n", metric.title, unit(&metric.unit)),
+        &format!("{}, in {}.\n", metric.title, unit_text(&metric.unit)),
     );
-    line(out, &format!("    {}\n", metric.formula.text()));
+    push_line(out, &format!("    {}\n", metric.formula.text()));
     let mut facts = vec![format!("{}, group `{}`", metric.kind, metric.group)];
     if let Some(bound) = metric.bound {
         facts.push(format!("at most {bound}"));
@@ -119,23 +119,23 @@ fn entry(out: &mut String, metric: &Metric) {
     if !metric.aliases.is_empty() {
         facts.push(format!("also named `{}`", metric.aliases.join("`, `")));
     }
-    line(out, &format!("- {}", facts.join("; ")));
-    line(
+    push_line(out, &format!("- {}", facts.join("; ")));
+    push_line(
         out,
         &format!("- source: {}: {}", metric.document, metric.section),
     );
     let chips: Vec<&str> = metric.chips().into_iter().map(Chip::title).collect();
-    line(out, &format!("- valid on: {}", chips.join("; ")));
+    push_line(out, &format!("- valid on: {}", chips.join("; ")));
     for note in &metric.notes {
-        line(out, &format!("- {note}"));
+        push_line(out, &format!("- {note}"));
     }
     for (chip, why) in &metric.not_on {
-        line(out, &format!("- no value on {}: {why}", chip.title()));
+        push_line(out, &format!("- no value on {}: {why}", chip.title()));
     }
     out.push('\n');
 }
 
-fn unit(unit: &str) -> &str {
+fn unit_text(unit: &str) -> &str {
     match unit {
         "1" => "1 (a plain ratio)",
         unit => unit,

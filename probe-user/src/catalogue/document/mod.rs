@@ -1,5 +1,5 @@
-//! The catalogue as pages: docs/reference/metrics.md, an index by question, and
-//! docs/reference/metrics/.
+//! The catalogue as pages of the documentation: the index docs/reference/metrics.md, and the pages
+//! of docs/reference/metrics/.
 
 mod chips;
 mod family;
@@ -12,7 +12,7 @@ use crate::formula::Implicit;
 /// A page of the documentation.
 #[derive(Debug)]
 pub struct Page {
-    /// Its path below docs/.
+    /// Its path below docs/reference/.
     pub path: String,
     /// Its text, in Markdown.
     pub text: String,
@@ -84,7 +84,7 @@ fn index(catalogue: &Catalogue) -> String {
     for question in Question::all() {
         question.write(&mut out, catalogue);
     }
-    line(&mut out, "## Families\n");
+    push_line(&mut out, "## Families\n");
     for family in catalogue.families() {
         let metrics = catalogue.metrics();
         let count = metrics.filter(|metric| metric.family.name == family.name);
@@ -94,18 +94,18 @@ fn index(catalogue: &Catalogue) -> String {
             family.name,
             count.count()
         );
-        line(&mut out, &entry);
+        push_line(&mut out, &entry);
     }
-    line(
+    push_line(
         &mut out,
         "\nHow the chip of a machine is found, and what has no value there: \
         [chips](metrics/chips.md).\n",
     );
     out.push_str(VALUES);
     for implicit in Implicit::ALL {
-        line(&mut out, &format!("- `{implicit}`: {}", describe(implicit)));
+        push_line(&mut out, &format!("- `{implicit}`: {}", describe(implicit)));
     }
-    end(out)
+    with_final_break(out)
 }
 
 fn describe(implicit: Implicit) -> &'static str {
@@ -125,13 +125,13 @@ fn describe(implicit: Implicit) -> &'static str {
     }
 }
 
-fn line(out: &mut String, text: &str) {
+fn push_line(out: &mut String, text: &str) {
     out.push_str(text);
     out.push('\n');
 }
 
-/// The text, ending with one line break.
-fn end(mut out: String) -> String {
+/// The text, ending in exactly one line break.
+fn with_final_break(mut out: String) -> String {
     out.truncate(out.trim_end().len());
     out.push('\n');
     out

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::line;
+use super::push_line;
 use crate::catalogue::{
     Catalogue,
     model::{Apportion, Metric, Per},
@@ -38,15 +38,15 @@ impl Question {
     }
 
     fn is_answered_by(&self, metric: &Metric) -> bool {
-        let group = self.groups.iter().any(|group| metric.is_in(group));
-        group && (self.units.is_empty() || self.units.contains(&metric.unit))
+        let is_in_group = self.groups.iter().any(|group| metric.is_in(group));
+        is_in_group && (self.units.is_empty() || self.units.contains(&metric.unit))
     }
 
-    /// Writes the question as a heading, the command, and the metrics that answer, by family and by
-    /// what their values are for.
+    /// Writes the question as a heading, the command, and the metrics that answer it, by family and
+    /// by subject.
     pub(super) fn write(&self, out: &mut String, catalogue: &Catalogue) {
-        line(out, &format!("### {}\n", self.ask));
-        line(out, &format!("`{}`\n", self.command));
+        push_line(out, &format!("### {}\n", self.ask));
+        push_line(out, &format!("`{}`\n", self.command));
         for family in catalogue.families() {
             let page = format!("metrics/{}.md", family.name);
             let mut answers: Vec<(&str, Vec<String>)> = Vec::new();
@@ -56,24 +56,24 @@ impl Question {
             for metric in answering {
                 let name = format!("[`{0}`]({page}#{0})", metric.name);
                 let subject = subject_of(metric);
-                match answers.iter_mut().find(|(known, _)| *known == subject) {
+                match answers.iter_mut().find(|(other, _)| *other == subject) {
                     Some((_, names)) => names.push(name),
                     None => answers.push((subject, vec![name])),
                 }
             }
             for (subject, names) in answers {
                 let (title, names) = (&family.title, names.join(", "));
-                line(out, &format!("- [{title}]({page}), {subject}: {names}"));
+                push_line(out, &format!("- [{title}]({page}), {subject}: {names}"));
             }
         }
         out.push('\n');
     }
 }
 
-/// What the metric's values are for.
+/// The subject of the metric's values: containers, sockets or devices.
 fn subject_of(metric: &Metric) -> &'static str {
-    let shared = metric.apportion != Apportion::None;
-    match (metric.pmu.per, shared) {
+    let is_shared = metric.apportion != Apportion::None;
+    match (metric.pmu.per, is_shared) {
         (Per::Cpu, _) => "each container",
         (Per::Socket, false) => "each socket",
         (Per::Socket, true) => "each socket, and each container's share",

@@ -14,9 +14,9 @@ use crate::catalogue::error::{CatalogueError, Problem};
 const MAPFILE: &str = "mapfile.csv";
 
 /// Directories that may have the table, relative to the given one, as in the kernel's sources.
-const BELOW: [&str; 5] = ["", "x86", "arm64", "arch/x86", "arch/arm64"];
+const TABLE_DIRECTORIES: [&str; 5] = ["", "x86", "arm64", "arch/x86", "arch/arm64"];
 
-/// Largest size of a file; the kernel's have up to 4 MB.
+/// Largest size of a file in bytes; the kernel's have up to 4 MB.
 const MAX_SIZE: u64 = 64 << 20;
 
 /// Maximum number of files of a model.
@@ -48,13 +48,13 @@ pub(super) fn error(path: &Path, problem: Problem) -> CatalogueError {
 /// # Errors
 /// No row of mapfile.csv is for the CPU, or a file cannot be read.
 pub(super) fn read(path: &Path, processor: &Processor) -> Result<Directory, CatalogueError> {
-    let mut tables = BELOW
+    let mut bases = TABLE_DIRECTORIES
         .iter()
         .map(|below| path.join(below))
         .filter(|base| base.join(MAPFILE).is_file())
         .peekable();
-    let (model, files) = if tables.peek().is_some() {
-        chosen(path, tables, processor)?
+    let (model, files) = if bases.peek().is_some() {
+        files_by_table(path, bases, processor)?
     } else {
         (path.to_owned(), json_below(path)?)
     };
@@ -78,42 +78,43 @@ pub(super) fn read(path: &Path, processor: &Processor) -> Result<Directory, Cata
     })
 }
 
-/// The files that the tables name for the CPU.
-fn chosen(
+/// The model's directory, and the files that a table names for the CPU. `bases` are the directories
+/// with a table.
+fn files_by_table(
     path: &Path,
-    tables: impl Iterator<Item = PathBuf>,
+    bases: impl Iterator<Item = PathBuf>,
     processor: &Processor,
 ) -> Result<(PathBuf, Vec<PathBuf>), CatalogueError> {
-    for base in tables {
+    for base in bases {
         let table = base.join(MAPFILE);
-        let text = String::from_utf8_lossy(&bytes(&table)?).into_owned();
+        let text = String::from_utf8_lossy(&read_limited(&table)?).into_owned();
         let named = mapfile::paths(&text, processor).into_iter();
         // A table of the whole kernel also names models whose files are not here.
-        let mut here: Vec<PathBuf> = named
+        let mut existing: Vec<PathBuf> = named
             .map(|it| base.join(it))
             .filter(|it| it.exists())
             .collect();
-        let Some(first) = here.first().cloned() else {
+        let Some(first) = existing.first().cloned() else {
             continue;
         };
         if first.is_dir() {
-            return match &here[..] {
+            return match &existing[..] {
                 [one] => Ok((one.clone(), json_below(one)?)),
                 _ => {
                     let names: Vec<String> =
-                        here.iter().map(|it| it.display().to_string()).collect();
+                        existing.iter().map(|it| it.display().to_string()).collect();
                     Err(error(&table, Problem::SeveralModels(names.join(", "))))
                 }
             };
         }
-        here.retain(|file| file.is_file());
+        existing.retain(|file| file.is_file());
         let model = first.parent().and_then(Path::parent).unwrap_or(&base);
-        return Ok((model.to_owned(), here));
+        return Ok((model.to_owned(), existing));
     }
     Err(error(path, Problem::NoModel(processor.to_string())))
 }
 
-/// The JSON files in a directory, by name.
+/// The JSON files in a directory, sorted by name.
 fn json_in(path: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     let read = || -> io::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(path)?;
@@ -128,7 +129,7 @@ fn json_in(path: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     Ok(files)
 }
 
-/// The JSON files in a directory, and in its `events` and `metrics` (intel/perfmon).
+/// The JSON files in a directory, and in its directories `events` and `metrics` (intel/perfmon).
 fn json_below(path: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     let mut files = json_in(path)?;
     for below in ["events", "metrics"] {
@@ -146,7 +147,8 @@ fn json_below(path: &Path) -> Result<Vec<PathBuf>, CatalogueError> {
     }
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, CatalogueError> {
+/// The content of a file of at most [`MAX_SIZE`] bytes.
+fn read_limited(path: &Path) -> Result<Vec<u8>, CatalogueError> {
     let read = || -> io::Result<Vec<u8>> {
         let size = fs::metadata(path)?.len();
         if size > MAX_SIZE {
@@ -158,9 +160,10 @@ fn bytes(path: &Path) -> Result<Vec<u8>, CatalogueError> {
     read().map_err(|problem| error(path, Problem::Read(problem)))
 }
 
-/// The objects of a file: a list of them, or the lists of an object with a header (intel/perfmon).
+/// The objects of a file. The file has a list of them, or an object with a header and such lists
+/// (intel/perfmon).
 fn entries_of(path: &Path) -> Result<Vec<Entry>, CatalogueError> {
-    let json: Value = serde_json::from_slice(&bytes(path)?)
+    let json: Value = serde_json::from_slice(&read_limited(path)?)
         .map_err(|problem| error(path, Problem::Json(problem)))?;
     let lists = match json {
         Value::Object(mut object) => ["Events", "Metrics"]

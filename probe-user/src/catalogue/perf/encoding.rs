@@ -2,7 +2,8 @@
 
 use super::directory::Entry;
 
-/// Keys of the JSON files with the terms of the PMU's format (tools/perf/pmu-events/jevents.py).
+/// Keys of the JSON files, each with its term in the PMU's `format/`
+/// (tools/perf/pmu-events/jevents.py).
 const TERMS: [(&str, &str); 13] = [
     ("AnyThread", "any"),
     ("PortMask", "ch_mask"),
@@ -19,7 +20,7 @@ const TERMS: [(&str, &str); 13] = [
     ("UMask", "umask"),
 ];
 
-/// Model-specific registers, with the terms that write them.
+/// Numbers of model-specific registers, each with the term that writes it.
 const REGISTERS: [(u64, &str); 4] = [
     (0x1a6, "offcore_rsp"),
     (0x1a7, "offcore_rsp"),
@@ -37,21 +38,23 @@ pub(super) struct JsonEvent {
     pub(super) name: String,
     /// The key of its PMU.
     pub(super) pmu: String,
-    /// Terms and values: `event` first.
+    /// Terms with their values, `event` first.
     pub(super) terms: Vec<(String, u64)>,
     /// The counters that can count it; empty: any.
     pub(super) counters: Vec<u8>,
+    /// Whether it has a fixed counter.
     pub(super) fixed: bool,
+    /// Its description.
     pub(super) text: Option<String>,
 }
 
-/// A string of an entry that is not empty.
+/// The string with this key in an entry; `None` if there is none, or if it is empty or `null`.
 pub(super) fn text<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {
     let text = entry.get(key)?.as_str()?.trim();
     (!text.is_empty() && !text.eq_ignore_ascii_case("null")).then_some(text)
 }
 
-/// A number, decimal or hexadecimal; the first one if there are several.
+/// The number of a text, decimal or hexadecimal; the first one of a list with commas.
 pub(super) fn number(text: &str) -> Option<u64> {
     let text = text.split(',').next()?.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -67,7 +70,7 @@ impl JsonEvent {
         let value = |key: &str| text(entry, key).and_then(number);
         let mut code = value("EventCode").unwrap_or_default();
         code |= value("ExtSel").unwrap_or_default() << 8;
-        // Fixed counters have a pseudo-code that the kernel does not take.
+        // The pseudo-codes of fixed counters are not accepted by the kernel.
         match name.to_ascii_lowercase().as_str() {
             "inst_retired.any" => code = 0xc0,
             "cpu_clk_unhalted.thread" | "cpu_clk_unhalted.core" => code = 0x3c,
@@ -106,7 +109,7 @@ impl JsonEvent {
 }
 
 /// The terms in perf's syntax.
-pub(super) fn written(terms: &[(String, u64)]) -> String {
+pub(super) fn terms_text(terms: &[(String, u64)]) -> String {
     let terms: Vec<String> = terms
         .iter()
         .map(|(term, value)| format!("{term}={value:#x}"))
@@ -119,16 +122,16 @@ pub(super) fn key(unit: &str) -> String {
     match unit {
         "cpu_core" | "core" => CORE.to_owned(),
         unit => {
-            let letter = |c: char| match c.is_ascii_alphanumeric() {
+            let allowed = |c: char| match c.is_ascii_alphanumeric() {
                 true => c.to_ascii_lowercase(),
                 false => '_',
             };
-            unit.chars().map(letter).collect()
+            unit.chars().map(allowed).collect()
         }
     }
 }
 
-/// The names in sysfs of the PMU with this key.
+/// The pattern of the names in sysfs of the PMU with this key.
 pub(super) fn pattern(key: &str) -> String {
     match key {
         CORE => "{core}".to_owned(),

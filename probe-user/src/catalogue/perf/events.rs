@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::encoding::{CORE, JsonEvent, number, pattern, written};
+use super::encoding::{CORE, JsonEvent, number, pattern, terms_text};
 use crate::catalogue::{CountOf, EventSpec, Pattern};
 
 /// Events that the kernel has on any core, by perf's names.
@@ -19,8 +19,8 @@ const GENERIC: [&str; 9] = [
     "bus-cycles",
 ];
 
-/// The pseudo-events of Intel's top-down, each with the ordinary events that count the same. These
-/// are preferred, since each read of a pseudo-event stops the PMU.
+/// The pseudo-events of Intel's top-down, each with the ordinary events that count the same. The
+/// ordinary events are preferred, since each read of a pseudo-event stops the PMU.
 const TOPDOWN: [(&str, &[&str]); 8] = [
     ("slots", &["topdown.slots_p"]),
     ("topdown.slots", &["topdown.slots_p"]),
@@ -35,7 +35,7 @@ const TOPDOWN: [(&str, &[&str]); 8] = [
     ("topdown-br-mispredict", &["topdown.br_mispredict_slots"]),
 ];
 
-/// intel/perfmon's names of these pseudo-events.
+/// intel/perfmon's names of the top-down pseudo-events.
 const PERF_METRICS: [(&str, &str); 8] = [
     ("perf_metrics.retiring", "topdown-retiring"),
     ("perf_metrics.frontend_bound", "topdown-fe-bound"),
@@ -55,7 +55,7 @@ pub(super) struct Events {
     pub(super) counters: BTreeMap<String, u32>,
 }
 
-/// An event of an expression.
+/// The event that a name in an expression stands for.
 pub(super) struct ResolvedEvent {
     /// The key of its PMU.
     pub(super) pmu: String,
@@ -82,10 +82,10 @@ impl Events {
     /// # Errors
     /// Why no event has this name, as part of a sentence.
     pub(super) fn find(&self, id: &str) -> Result<ResolvedEvent, String> {
-        let known = PERF_METRICS
+        let renamed = PERF_METRICS
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(id));
-        let id = known.map_or(id, |(_, name)| name);
+        let id = renamed.map_or(id, |(_, name)| name);
         match id.split_once('/') {
             Some((pmu, rest)) => {
                 let (terms, modifiers) = rest.rsplit_once('/').unwrap_or((rest, ""));
@@ -103,10 +103,10 @@ impl Events {
         let pseudo = TOPDOWN.iter().find(|(pseudo, _)| **pseudo == lower);
         let ordinary = pseudo.and_then(|(_, names)| names.iter().find_map(|it| self.named(it)));
         if let Some(event) = ordinary.or_else(|| self.named(name)) {
-            let perf = format!("{{pmu}}/{}/{modifiers}", written(&event.terms));
+            let perf = format!("{{pmu}}/{}/{modifiers}", terms_text(&event.terms));
             let mut resolved = self.resolved(id, event, perf);
             if !event.name.eq_ignore_ascii_case(name) {
-                // Both names stand for the same count.
+                // The ordinary event's name stands for the same count.
                 resolved.spec.also.push(event.name.clone());
             }
             return Ok(resolved);
@@ -131,7 +131,7 @@ impl Events {
         modifiers: &str,
     ) -> Result<ResolvedEvent, String> {
         let mut terms = terms.split(',').peekable();
-        let named = match self.named(pmu) {
+        let base = match self.named(pmu) {
             Some(event) => Some(event),
             None if pmu == "cpu" => {
                 terms
@@ -145,28 +145,29 @@ impl Events {
             }
             None => None,
         };
-        let Some(event) = named else {
-            return Ok(self.elsewhere(id, pmu));
+        let Some(event) = base else {
+            return Ok(self.with_pmu(id, pmu));
         };
-        let mut all = event.terms.clone();
+        let mut all_terms = event.terms.clone();
         for term in terms {
             let (term, value) = term.split_once('=').unwrap_or((term, "1"));
             let value = number(value).ok_or_else(|| format!("{id} has no number in {term}"))?;
-            match all.iter_mut().find(|(known, _)| known == term) {
+            match all_terms.iter_mut().find(|(known, _)| known == term) {
                 Some((_, old)) => *old = value,
-                None => all.push((term.to_owned(), value)),
+                None => all_terms.push((term.to_owned(), value)),
             }
         }
-        let perf = format!("{{pmu}}/{}/{modifiers}", written(&all));
+        let perf = format!("{{pmu}}/{}/{modifiers}", terms_text(&all_terms));
         Ok(self.resolved(id, event, perf))
     }
 
-    /// An event that is written out with its PMU: one of the files' PMUs, or another.
-    fn elsewhere(&self, id: &str, pmu: &str) -> ResolvedEvent {
+    /// The event of a name that states the PMU. If the files have no such PMU, the event counts as
+    /// one of the core.
+    fn with_pmu(&self, id: &str, pmu: &str) -> ResolvedEvent {
         let is_pmu = |key: &&String| {
             let parsed = Pattern::parse(&pattern(key));
             parsed.is_ok_and(|pattern| {
-                // perf's names of PMUs may lack the prefix.
+                // perf's names of PMUs may lack the prefix `uncore_`.
                 let names = [pmu.to_owned(), format!("uncore_{pmu}")];
                 names
                     .iter()
@@ -186,13 +187,13 @@ impl Events {
     }
 
     fn resolved(&self, id: &str, event: &JsonEvent, perf: String) -> ResolvedEvent {
-        let all = self.counters.get(&event.pmu).copied().unwrap_or_default();
-        let limited = !event.counters.is_empty() && event.counters.len() < all as usize;
+        let number = self.counters.get(&event.pmu).copied().unwrap_or_default();
+        let is_limited = !event.counters.is_empty() && event.counters.len() < number as usize;
         ResolvedEvent {
             pmu: event.pmu.clone(),
             spec: EventSpec {
                 text: event.text.clone(),
-                counters: limited.then(|| event.counters.clone()),
+                counters: is_limited.then(|| event.counters.clone()),
                 fixed: event.fixed,
                 ..spec(id, perf)
             },

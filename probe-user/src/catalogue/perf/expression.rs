@@ -6,13 +6,14 @@ use std::rc::Rc;
 
 use super::node::{Node, Operator};
 
-/// Maximum length of an expression; the longest of the kernel's files has 1,300.
+/// Maximum length of an expression in bytes; the longest of the kernel's files has 1,300.
 const MAX_LENGTH: usize = 16_000;
 
 /// Maximum nesting of parentheses and signs: each level is a recursive call.
 const MAX_DEPTH: usize = 48;
 
-/// Binary operators by precedence, loosest first; longer signs first.
+/// Binary operators by precedence, loosest first. In a level, `<=` comes before `<`, which it
+/// begins with.
 const LEVELS: [&[(&str, Operator)]; 6] = [
     &[("|", Operator::Or)],
     &[("^", Operator::Xor)],
@@ -44,8 +45,8 @@ pub(super) fn parse(text: &str) -> Result<Rc<Node>, String> {
         at: 0,
         depth: 0,
     };
-    let node = parser.value()?;
-    parser.space();
+    let node = parser.parse_choice()?;
+    parser.skip_space();
     match parser.at == text.len() {
         true => Ok(node),
         false => Err(parser.unexpected()),
@@ -64,7 +65,7 @@ impl<'a> Parser<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         let rest = self.rest();
         self.at += rest.len() - rest.trim_start().len();
     }
@@ -74,8 +75,9 @@ impl<'a> Parser<'a> {
         format!("its expression is not in perf's grammar from column {column}")
     }
 
-    fn take(&mut self, sign: &str) -> bool {
-        self.space();
+    /// Skips the sign if it is next. Returns whether it was.
+    fn accept(&mut self, sign: &str) -> bool {
+        self.skip_space();
         let is_next = self.rest().starts_with(sign);
         if is_next {
             self.at += sign.len();
@@ -84,15 +86,15 @@ impl<'a> Parser<'a> {
     }
 
     fn expect(&mut self, sign: &str) -> Result<(), String> {
-        match self.take(sign) {
+        match self.accept(sign) {
             true => Ok(()),
             false => Err(self.unexpected()),
         }
     }
 
-    /// Takes the word if it is the whole next symbol.
-    fn keyword(&mut self, word: &str) -> bool {
-        self.space();
+    /// Skips the word if it is the whole next symbol. Returns whether it was.
+    fn accept_word(&mut self, word: &str) -> bool {
+        self.skip_space();
         let is_next = symbol(self.rest()) == word;
         if is_next {
             self.at += word.len();
@@ -100,22 +102,23 @@ impl<'a> Parser<'a> {
         is_next
     }
 
-    /// `a if b else c if d else e`: collected in a loop, folded from the right.
-    fn value(&mut self) -> Result<Rc<Node>, String> {
+    /// Parses `a if b else c if d else e`: collects the cases in a loop, and nests them from the
+    /// right.
+    fn parse_choice(&mut self) -> Result<Rc<Node>, String> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(format!(
                 "its expression is nested deeper than {MAX_DEPTH} levels"
             ));
         }
-        let mut last = self.level(0)?;
+        let mut last = self.parse_level(0)?;
         let mut cases = Vec::new();
-        while self.keyword("if") {
-            let condition = self.level(0)?;
-            if !self.keyword("else") {
+        while self.accept_word("if") {
+            let condition = self.parse_level(0)?;
+            if !self.accept_word("else") {
                 return Err(self.unexpected());
             }
-            let next = self.level(0)?;
+            let next = self.parse_level(0)?;
             cases.push((std::mem::replace(&mut last, next), condition));
         }
         self.depth -= 1;
@@ -123,38 +126,38 @@ impl<'a> Parser<'a> {
         Ok(cases.into_iter().rev().fold(last, fold))
     }
 
-    /// Operands between operators of one precedence, grouped to the left.
-    fn level(&mut self, level: usize) -> Result<Rc<Node>, String> {
+    /// Parses operands between operators of one precedence, grouped to the left.
+    fn parse_level(&mut self, level: usize) -> Result<Rc<Node>, String> {
         let Some(operators) = LEVELS.get(level) else {
-            return self.factor();
+            return self.parse_operand();
         };
-        let mut left = self.level(level + 1)?;
-        while let Some((_, operator)) = operators.iter().find(|(sign, _)| self.take(sign)) {
-            let right = self.level(level + 1)?;
+        let mut left = self.parse_level(level + 1)?;
+        while let Some((_, operator)) = operators.iter().find(|(sign, _)| self.accept(sign)) {
+            let right = self.parse_level(level + 1)?;
             left = Rc::new(Node::Binary(*operator, left, right));
         }
         Ok(left)
     }
 
-    fn factor(&mut self) -> Result<Rc<Node>, String> {
-        if self.take("-") {
+    fn parse_operand(&mut self) -> Result<Rc<Node>, String> {
+        if self.accept("-") {
             self.depth += 1;
             if self.depth > MAX_DEPTH {
                 return Err(self.unexpected());
             }
-            let inner = self.factor()?;
+            let inner = self.parse_operand()?;
             self.depth -= 1;
             let zero = Rc::new(Node::Number(0.0));
             return Ok(Rc::new(Node::Binary(Operator::Subtract, zero, inner)));
         }
         for (open, close) in [("(", ")"), ("[", "]")] {
-            if self.take(open) {
-                let inner = self.value()?;
+            if self.accept(open) {
+                let inner = self.parse_choice()?;
                 self.expect(close)?;
                 return Ok(inner);
             }
         }
-        self.space();
+        self.skip_space();
         if let Some(literal) = self.rest().strip_prefix('#') {
             let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
             let end = literal.find(|c| !is_name(c)).unwrap_or(literal.len());
@@ -175,15 +178,16 @@ impl<'a> Parser<'a> {
             return Err(self.unexpected());
         }
         self.at += name.len();
-        self.named(name)
+        self.parse_named(name)
     }
 
-    fn named(&mut self, name: &str) -> Result<Rc<Node>, String> {
+    /// Parses the rest of a name: the arguments, if it is called.
+    fn parse_named(&mut self, name: &str) -> Result<Rc<Node>, String> {
         let mut arguments = Vec::new();
-        if self.take("(") {
+        if self.accept("(") {
             loop {
-                arguments.push(self.value()?);
-                if !self.take(",") {
+                arguments.push(self.parse_choice()?);
+                if !self.accept(",") {
                     break;
                 }
             }

@@ -5,10 +5,10 @@ use regex::RegexBuilder;
 
 use super::processor::Processor;
 
-/// Maximum bytes of an expression, compiled: the file may be anybody's.
+/// Maximum size of a compiled expression in bytes: the file is not trusted.
 const MAX_SIZE: usize = 256 << 10;
 
-/// The files or directories that the rows of this CPU name, each once.
+/// The files or directories that the rows of this CPU name, without duplicates.
 pub(super) fn paths(text: &str, processor: &Processor) -> Vec<String> {
     let mut paths = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -17,8 +17,8 @@ pub(super) fn paths(text: &str, processor: &Processor) -> Vec<String> {
             continue;
         };
         let path = path.trim().trim_start_matches('/').to_owned();
-        let safe = !path.is_empty() && path.split('/').all(|part| part != "..");
-        if safe && !paths.contains(&path) && is_for(cpu.trim(), processor) {
+        let is_safe = !path.is_empty() && path.split('/').all(|part| part != "..");
+        if is_safe && !paths.contains(&path) && is_for(cpu.trim(), processor) {
             paths.push(path);
         }
     }

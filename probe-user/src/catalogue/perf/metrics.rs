@@ -1,4 +1,4 @@
-//! Metrics of the JSON files: perf's own form, and that of intel/perfmon with aliases of events.
+//! Metrics of the JSON files, in perf's form or in that of intel/perfmon with aliases of events.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -14,15 +14,16 @@ use super::{
 pub(super) struct JsonMetric {
     /// As in the file.
     pub(super) name: String,
+    /// The name of the file.
     pub(super) file: String,
     /// The expression, or why it cannot be parsed.
     pub(super) expression: Result<Rc<Node>, String>,
-    /// The factor to the unit.
+    /// The factor from the value of the expression to the unit.
     pub(super) scale: f64,
     pub(super) unit: String,
     pub(super) title: String,
     pub(super) groups: Vec<String>,
-    /// When its value deserves attention.
+    /// The condition under which its value is marked.
     pub(super) threshold: Option<Threshold>,
     /// intel/perfmon's other name, which its thresholds use.
     pub(super) legacy_name: Option<String>,
@@ -30,11 +31,11 @@ pub(super) struct JsonMetric {
     pub(super) constraint: Option<String>,
 }
 
-/// The nodes that names stand for, or why there are none.
+/// For each name, the node that it stands for, or why it cannot be used.
 pub(super) type Names = BTreeMap<String, Result<Rc<Node>, String>>;
 
 impl JsonMetric {
-    /// The metric of an entry; None if the entry is no metric.
+    /// The metric of an entry; `None` if the entry is no metric.
     pub(super) fn from_entry(file: &str, entry: &Entry) -> Option<Self> {
         let name = text(entry, "MetricName")?.to_owned();
         let (expression, scale, unit) = match text(entry, "MetricExpr") {
@@ -110,7 +111,7 @@ fn aliases(entry: &Entry) -> Names {
     aliases
 }
 
-/// intel/perfmon's number of CPUs.
+/// What intel/perfmon writes for the number of CPUs.
 const ALL_CPUS: &str = "system.sockets[0].cpus.count * system.socket_count";
 
 fn constant(name: &str) -> Result<Node, String> {
@@ -166,19 +167,16 @@ fn perf_name(name: &str) -> Result<String, String> {
     })
 }
 
-/// The expression with the nodes that its names stand for.
-pub(super) fn with_names(
-    node: &Rc<Node>,
-    aliases: &Names,
-    depth: usize,
-) -> Result<Rc<Node>, String> {
+/// The expression with its names replaced by the nodes that they stand for. Other names become
+/// literals.
+pub(super) fn with_names(node: &Rc<Node>, names: &Names, depth: usize) -> Result<Rc<Node>, String> {
     if depth > super::resolve::MAX_DEPTH {
         return Err(super::resolve::too_deep());
     }
-    let each = |node: &Rc<Node>| with_names(node, aliases, depth + 1);
+    let each = |node: &Rc<Node>| with_names(node, names, depth + 1);
     let all = |nodes: &[Rc<Node>]| nodes.iter().map(each).collect::<Result<Vec<_>, _>>();
     Ok(match &**node {
-        Node::Name(name) => match aliases.get(name) {
+        Node::Name(name) => match names.get(name) {
             Some(node) => return node.clone(),
             None => Rc::new(Node::Literal(name.clone())),
         },

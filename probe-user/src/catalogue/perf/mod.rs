@@ -55,7 +55,7 @@ const UNGROUPED: &str = "perf";
 /// does not begin with a letter.
 const PREFIX: &str = "perf_";
 
-/// The catalogue file of a directory, with the metrics that it cannot have.
+/// The catalogue file of a directory, and the metrics that were refused.
 struct Translated {
     file: File,
     refused: Vec<RefusedMetric>,
@@ -103,7 +103,7 @@ fn translate(
     processor: &Processor,
 ) -> Result<Translated, CatalogueError> {
     let directory = directory::read(path, processor)?;
-    let (events, metrics) = parsed(&directory);
+    let (events, metrics) = parse_entries(&directory);
     let source = directory.path.display().to_string();
     let model = directory.path.file_name().map_or_else(
         || "perf".to_owned(),
@@ -115,7 +115,7 @@ fn translate(
     );
     let mut file = File::empty(names, vec![hardware.platform], source.clone());
     let here = catalogue.on(hardware);
-    let named: Vec<String> = metrics
+    let metric_names: Vec<String> = metrics
         .iter()
         .map(|metric| {
             let name = snake_case(&metric.name);
@@ -125,18 +125,18 @@ fn translate(
             }
         })
         .collect();
-    let in_thresholds = threshold::names(&metrics, &named);
-    let mut names = BTreeSet::new();
+    let threshold_names = threshold::names(&metrics, &metric_names);
+    let mut used_names = BTreeSet::new();
     let mut refused = Vec::new();
     let mut resolver = Resolver::new(&events, processor, &metrics);
-    for (metric, name) in metrics.iter().zip(named) {
-        let formula = match names.insert(name.clone()) {
+    for (metric, name) in metrics.iter().zip(metric_names) {
+        let formula = match used_names.insert(name.clone()) {
             true => formula_of(&mut resolver, metric),
             false => Err(format!("another metric of {model} has the same name")),
         };
         match formula {
             Ok(formula) => file.metric.push(FileMetric {
-                threshold: threshold::formula_of(metric, &in_thresholds),
+                threshold: threshold::formula_of(metric, &threshold_names),
                 ..file_metric(metric, name, formula, &mut file.notes)
             }),
             Err(reason) => refused.push(RefusedMetric {
@@ -155,10 +155,10 @@ fn translate(
     Ok(Translated { file, refused })
 }
 
-/// The events and metrics of the entries. Of two events or metrics with one name, the first is
-/// taken, as perf sorts the files.
-fn parsed(directory: &Directory) -> (Events, Vec<JsonMetric>) {
-    let standard = |name: &str| {
+/// The events and metrics of the entries. Of two events or metrics with the same name, the first is
+/// taken; the files have perf's order.
+fn parse_entries(directory: &Directory) -> (Events, Vec<JsonMetric>) {
+    let standard_entry = |name: &str| {
         directory.standard.iter().find(|entry| {
             let mut names = ["EventName", "MetricName"].iter();
             let is_named =
@@ -169,9 +169,9 @@ fn parsed(directory: &Directory) -> (Events, Vec<JsonMetric>) {
     let mut events = Vec::new();
     let mut metrics: Vec<JsonMetric> = Vec::new();
     let mut counters = BTreeMap::new();
-    let mut known = BTreeSet::new();
+    let mut metric_names = BTreeSet::new();
     for (file, entry) in &directory.entries {
-        let entry: Entry = match text(entry, "ArchStdEvent").and_then(standard) {
+        let entry: Entry = match text(entry, "ArchStdEvent").and_then(standard_entry) {
             Some(standard) => {
                 let mut merged = standard.clone();
                 merged.extend(entry.clone());
@@ -186,7 +186,7 @@ fn parsed(directory: &Directory) -> (Events, Vec<JsonMetric>) {
             counters.extend(u32::try_from(number).map(|it| (encoding::key(unit), it)));
         }
         if let Some(metric) = JsonMetric::from_entry(file, &entry) {
-            if known.insert(metric.name.to_ascii_lowercase()) {
+            if metric_names.insert(metric.name.to_ascii_lowercase()) {
                 metrics.push(metric);
             }
         } else if let Some(event) = JsonEvent::from_entry(&entry) {
@@ -223,7 +223,7 @@ fn file_metric(
     });
     let threshold = metric.threshold.as_ref();
     let threshold = threshold.map(|it| format!("A value is marked if {}.", it.text));
-    let keys = [constraint, threshold].into_iter().flatten().map(|text| {
+    let note_keys = [constraint, threshold].into_iter().flatten().map(|text| {
         let key = format!("n{}", notes.len());
         notes.insert(key.clone(), text);
         key
@@ -246,7 +246,7 @@ fn file_metric(
         bound: None,
         threshold: None,
         requires: None,
-        notes: keys.collect(),
+        notes: note_keys.collect(),
         not_on: BTreeMap::new(),
         name,
         formula,
@@ -267,13 +267,14 @@ fn kind(unit: &str, formula: &str) -> MetricKind {
     }
 }
 
-/// The name as the catalogue has names: small letters, digits and `_`.
+/// The name in the catalogue's form: lower-case letters, digits and `_`. A name that would not
+/// begin with a letter gets the prefix.
 fn snake_case(name: &str) -> String {
-    let letter = |c: char| match c.is_ascii_alphanumeric() {
+    let allowed = |c: char| match c.is_ascii_alphanumeric() {
         true => c.to_ascii_lowercase(),
         false => '_',
     };
-    let name: String = name.chars().map(letter).collect();
+    let name: String = name.chars().map(allowed).collect();
     match name.starts_with(|c: char| c.is_ascii_lowercase()) {
         true => name,
         false => format!("{PREFIX}{name}"),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-/// An expression. Parts are shared, because metrics name other metrics many times.
+/// An expression. Parts of it are shared, because metrics name other metrics many times.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
     Number(f64),
@@ -17,7 +17,7 @@ pub(super) enum Node {
     Min(Vec<Rc<Self>>),
     Max(Vec<Rc<Self>>),
     Binary(Operator, Rc<Self>, Rc<Self>),
-    /// The value, the condition, and the other value.
+    /// The value if the condition holds, the condition, and the value otherwise.
     If(Rc<Self>, Rc<Self>, Rc<Self>),
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    /// Its sign in the catalogue's formulas, and its precedence; comparisons and logic have none.
+    /// Its sign in the catalogue's formulas, and its precedence; `None` for comparisons and logic.
     fn sign(self) -> Option<(&'static str, u8)> {
         match self {
             Self::Add => Some(("+", 1)),
@@ -60,33 +60,33 @@ impl Operator {
         }
     }
 
-    /// The result for constants; None for a division by zero.
+    /// The result for constants; `None` if it is not finite, as for a division by zero.
     #[expect(
         clippy::float_cmp,
         reason = "`==` of an expression compares what was computed"
     )]
     fn apply(self, a: f64, b: f64) -> Option<f64> {
-        let number = |it: bool| f64::from(u8::from(it));
+        let from_bool = |it: bool| f64::from(u8::from(it));
         let value = match self {
             Self::Add => a + b,
             Self::Subtract => a - b,
             Self::Multiply => a * b,
             Self::Divide => a / b,
-            Self::Less => number(a < b),
-            Self::LessOrEqual => number(a <= b),
-            Self::Greater => number(a > b),
-            Self::GreaterOrEqual => number(a >= b),
-            Self::Equal => number(a == b),
-            Self::And => number(a != 0.0 && b != 0.0),
-            Self::Or => number(a != 0.0 || b != 0.0),
-            Self::Xor => number((a != 0.0) != (b != 0.0)),
+            Self::Less => from_bool(a < b),
+            Self::LessOrEqual => from_bool(a <= b),
+            Self::Greater => from_bool(a > b),
+            Self::GreaterOrEqual => from_bool(a >= b),
+            Self::Equal => from_bool(a == b),
+            Self::And => from_bool(a != 0.0 && b != 0.0),
+            Self::Or => from_bool(a != 0.0 || b != 0.0),
+            Self::Xor => from_bool((a != 0.0) != (b != 0.0)),
         };
         value.is_finite().then_some(value)
     }
 }
 
-/// The operation, computed if it is over constants. perf adds `0 * event` to have the event in the
-/// group: that is left out.
+/// The operation, computed if both operands are constants. `0 * event`, which perf adds to have the
+/// event in the group, becomes 0.
 pub(super) fn binary(operator: Operator, a: Rc<Node>, b: Rc<Node>) -> Rc<Node> {
     let constant = |node: &Node| match node {
         Node::Number(number) => Some(*number),
@@ -109,7 +109,7 @@ pub(super) fn binary(operator: Operator, a: Rc<Node>, b: Rc<Node>) -> Rc<Node> {
     Rc::new(Node::Binary(operator, a, b))
 }
 
-/// The choice, or its branch if the condition is a constant.
+/// The choice between two values; only one of them if the condition is a constant.
 pub(super) fn choice(then: Rc<Node>, condition: Rc<Node>, otherwise: Rc<Node>) -> Rc<Node> {
     match &*condition {
         Node::Number(0.0) => otherwise,
@@ -118,13 +118,13 @@ pub(super) fn choice(then: Rc<Node>, condition: Rc<Node>, otherwise: Rc<Node>) -
     }
 }
 
-/// The text in the catalogue's formula language; None if it is longer than `limit`.
+/// The text in the catalogue's formula language; `None` if it is longer than `limit` bytes.
 pub(super) fn formula(node: &Node, limit: usize) -> Option<String> {
     let mut out = Text {
         text: String::new(),
         limit,
     };
-    out.value(node, 0);
+    out.write_node(node, 0);
     (out.text.len() <= limit).then_some(out.text)
 }
 
@@ -148,9 +148,11 @@ impl Text {
         }
     }
 
-    /// `outer`: precedence of the surroundings; a looser expression gets parentheses.
-    fn value(&mut self, node: &Node, outer: u8) {
-        // Shared parts are written each time: without this, the text could grow exponentially.
+    /// Writes an expression; in parentheses if its precedence is lower than `outer`, that of the
+    /// expression around it.
+    fn write_node(&mut self, node: &Node, outer: u8) {
+        // Shared parts are written each time they are used. Without this limit, the text could grow
+        // exponentially.
         if self.text.len() > self.limit {
             return;
         }
@@ -163,73 +165,73 @@ impl Text {
             }
             Node::Number(number) => self.push(&format!("{number:?}")),
             Node::Name(name) | Node::Literal(name) | Node::IsCpu(name) => self.push(name),
-            Node::HasEvent(event) => self.value(event, outer),
-            Node::Min(arguments) => self.call("min(", arguments),
-            Node::Max(arguments) => self.call("max(", arguments),
+            Node::HasEvent(event) => self.write_node(event, outer),
+            Node::Min(arguments) => self.write_call("min(", arguments),
+            Node::Max(arguments) => self.write_call("max(", arguments),
             Node::Binary(operator, a, b) => match (operator, operator.sign()) {
                 (_, Some((sign, own))) => self.parenthesised(own < outer, |out| {
-                    out.value(a, own);
+                    out.write_node(a, own);
                     out.push(&format!(" {sign} "));
-                    out.value(b, own + 1);
+                    out.write_node(b, own + 1);
                 }),
                 (Operator::And, None) => self.parenthesised(2 < outer, |out| {
-                    out.zero_or_one(a);
+                    out.write_zero_or_one(a);
                     out.push(" * ");
-                    out.zero_or_one(b);
+                    out.write_zero_or_one(b);
                 }),
                 (Operator::Or, None) => {
                     self.push("max(");
-                    self.zero_or_one(a);
+                    self.write_zero_or_one(a);
                     self.push(", ");
-                    self.zero_or_one(b);
+                    self.write_zero_or_one(b);
                     self.push(")");
                 }
                 (Operator::Xor, None) => self.parenthesised(true, |out| {
                     out.push("1 if ");
-                    out.zero_or_one(a);
+                    out.write_zero_or_one(a);
                     out.push(" != ");
-                    out.zero_or_one(b);
+                    out.write_zero_or_one(b);
                     out.push(" else 0");
                 }),
-                (_, None) => self.zero_or_one(node),
+                (_, None) => self.write_zero_or_one(node),
             },
             Node::If(then, condition, otherwise) => self.parenthesised(outer > 0, |out| {
-                out.value(then, 1);
+                out.write_node(then, 1);
                 out.push(" if ");
-                out.condition(condition);
+                out.write_condition(condition);
                 out.push(" else ");
-                out.value(otherwise, 0);
+                out.write_node(otherwise, 0);
             }),
         }
     }
 
-    fn call(&mut self, name: &str, arguments: &[Rc<Node>]) {
+    fn write_call(&mut self, name: &str, arguments: &[Rc<Node>]) {
         self.push(name);
         for (at, argument) in arguments.iter().enumerate() {
             if at > 0 {
                 self.push(", ");
             }
-            self.value(argument, 0);
+            self.write_node(argument, 0);
         }
         self.push(")");
     }
 
-    fn condition(&mut self, node: &Node) {
+    fn write_condition(&mut self, node: &Node) {
         if let Node::Binary(operator, a, b) = node
             && let Some(sign) = operator.comparison()
         {
-            self.value(a, 1);
+            self.write_node(a, 1);
             self.push(&format!(" {sign} "));
-            self.value(b, 1);
+            self.write_node(b, 1);
             return;
         }
-        self.value(node, 1);
+        self.write_node(node, 1);
     }
 
-    /// 1 if the condition holds, else 0.
-    fn zero_or_one(&mut self, node: &Node) {
+    /// Writes an expression that is 1 if the condition holds, else 0.
+    fn write_zero_or_one(&mut self, node: &Node) {
         self.push("(1 if ");
-        self.condition(node);
+        self.write_condition(node);
         self.push(" else 0)");
     }
 }

@@ -1,4 +1,4 @@
-//! The CPU that a directory of perf's files is for.
+//! The CPU whose files are read from a directory of perf's.
 
 use std::sync::OnceLock;
 
@@ -19,8 +19,9 @@ const MIDR_REVISION: u64 = 0x00f0_000f;
 pub struct Processor {
     /// perf's names of an x86 CPU, with its stepping and without.
     names: Vec<String>,
+    /// `MIDR_EL1` of Arm cores.
     midr: Vec<u64>,
-    /// Whether it is this machine's CPU. Only then `midr` has variant and revision.
+    /// Whether it is this machine's CPU. Only then does `midr` have variant and revision.
     is_exact: bool,
     /// Whether cores run two threads; `None` if unknown.
     smt: Option<bool>,
@@ -61,7 +62,7 @@ impl Processor {
             });
             models.map(|model| format!("{}-{}-{model:X}", cpus.vendor, cpus.family))
         });
-        // A platform that its PMUs identify has the cores of its own families.
+        // A platform that is identified by its PMUs has the cores of its families.
         let of_families = catalogue
             .families()
             .filter(|family| family.platforms.contains(&platform))
@@ -80,13 +81,14 @@ impl Processor {
         &self.names
     }
 
-    /// Whether it has cores of this part.
+    /// Whether it has cores with this `MIDR_EL1`, apart from variant and revision.
     pub(super) fn is_part(&self, midr: u64) -> bool {
         let mut own = self.midr.iter();
         own.any(|own| own & MIDR_PART == midr & MIDR_PART)
     }
 
-    /// Whether it is this part, of this variant and revision or a later one; None if unknown.
+    /// Whether it has cores with this `MIDR_EL1`, in this variant and revision or a later one;
+    /// `None` if unknown.
     pub(super) fn is_at_least(&self, midr: u64) -> Option<bool> {
         if !self.is_part(midr) {
             return (!self.midr.is_empty()).then_some(false);
@@ -105,8 +107,8 @@ impl Processor {
     }
 
     pub(super) fn tsc_frequency(&self) -> Option<f64> {
-        let measured = || self.is_exact.then(clock::tsc_frequency).flatten();
-        *self.tsc_frequency.get_or_init(measured)
+        let measure = || self.is_exact.then(clock::tsc_frequency).flatten();
+        *self.tsc_frequency.get_or_init(measure)
     }
 }
 

@@ -62,7 +62,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The expression of a metric, with its depth.
+    /// The resolved expression of a metric, and its own depth. `depth` is the depth at which the
+    /// metric is named.
     pub(super) fn metric(&mut self, name: &str, depth: usize) -> Result<(Rc<Node>, usize), String> {
         let key = name.to_ascii_lowercase();
         if let Some(resolved) = self.resolved.get(&key) {
@@ -94,10 +95,10 @@ impl<'a> Resolver<'a> {
         if depth > MAX_DEPTH {
             return Err(too_deep());
         }
-        let mut below = 0;
-        let mut each = |this: &mut Self, node: &Node| {
+        let mut height_below = 0;
+        let mut resolve_child = |this: &mut Self, node: &Node| {
             let (node, height) = this.node(node, depth + 1)?;
-            below = below.max(height);
+            height_below = height_below.max(height);
             Ok::<_, String>(node)
         };
         let resolved = match node {
@@ -108,40 +109,45 @@ impl<'a> Resolver<'a> {
             Node::HasEvent(_) => Rc::new(Node::Number(1.0)),
             Node::IsCpu(id) => {
                 let midr = number(id).ok_or_else(|| format!("{id} is no MIDR of a CPU"))?;
-                let known = self.processor.is_at_least(midr);
-                let known = known.ok_or("it depends on the unknown revision of the CPU")?;
-                Rc::new(Node::Number(f64::from(u8::from(known))))
+                let matches = self.processor.is_at_least(midr);
+                let matches = matches.ok_or("it depends on the unknown revision of the CPU")?;
+                Rc::new(Node::Number(f64::from(u8::from(matches))))
             }
             Node::Min(nodes) => {
-                let nodes = nodes.iter().map(|it| each(self, it));
+                let nodes = nodes.iter().map(|it| resolve_child(self, it));
                 Rc::new(Node::Min(nodes.collect::<Result<_, _>>()?))
             }
             Node::Max(nodes) => {
-                let nodes = nodes.iter().map(|it| each(self, it));
+                let nodes = nodes.iter().map(|it| resolve_child(self, it));
                 Rc::new(Node::Max(nodes.collect::<Result<_, _>>()?))
             }
             Node::Binary(operator, a, b) => {
-                let (a, b) = (each(self, a)?, each(self, b)?);
+                let (a, b) = (resolve_child(self, a)?, resolve_child(self, b)?);
                 self.operation(*operator, a, b)
             }
             Node::If(then, condition, otherwise) => {
-                let condition = each(self, condition)?;
+                let condition = resolve_child(self, condition)?;
                 // The branch that is not taken may name events that do not exist here.
                 match &*condition {
-                    Node::Number(0.0) => each(self, otherwise)?,
-                    Node::Number(_) => each(self, then)?,
-                    _ => choice(each(self, then)?, condition, each(self, otherwise)?),
+                    Node::Number(0.0) => resolve_child(self, otherwise)?,
+                    Node::Number(_) => resolve_child(self, then)?,
+                    _ => choice(
+                        resolve_child(self, then)?,
+                        condition,
+                        resolve_child(self, otherwise)?,
+                    ),
                 }
             }
         };
-        match depth + below + 1 > MAX_DEPTH {
+        match depth + height_below + 1 > MAX_DEPTH {
             true => Err(too_deep()),
-            false => Ok((resolved, below + 1)),
+            false => Ok((resolved, height_below + 1)),
         }
     }
 
-    /// The operation. `source_count(X) * #num_packages` is perf's number of units whose counts were
-    /// added up. Here this number is `num_units`, also for the counts of one socket.
+    /// The operation. The number of units whose counts were summed is `source_count(X) *
+    /// #num_packages` in perf's expressions. Here it is `num_units`, also for the counts of one
+    /// socket.
     fn operation(&self, operator: Operator, a: Rc<Node>, b: Rc<Node>) -> Rc<Node> {
         let is_quantity = |node: &Node, quantity: Implicit| match node {
             Node::Name(name) => name == quantity.name(),
@@ -195,7 +201,7 @@ impl<'a> Resolver<'a> {
         Ok((Rc::new(Node::Name(self.event(id)?)), 1))
     }
 
-    /// The name in formulas of an event, which is added to its PMU.
+    /// Adds an event to its PMU, and returns its name in formulas.
     fn event(&mut self, id: &str) -> Result<String, String> {
         if let Some(name) = self.names.get(id) {
             return Ok(name.clone());
@@ -246,7 +252,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Checks that perf's syntax has the event.
+/// Checks that perf's event syntax accepts the encoding.
 fn check(spec: &EventSpec) -> Result<(), String> {
     let filled = crate::catalogue::template::fill(&spec.perf, |_| Some("0".to_owned()));
     crate::event::check(&filled).map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! Platforms that are data alone: a file of the catalogue and a tree of sysfs.
+//! Platforms that consist of data only: a file of the catalogue and a tree of sysfs.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::machine::{Machine, Roots};
 
-/// What the platform's own metrics would open there.
+/// The counter groups of the platform's own metrics, on the recorded machine of this name.
 fn opened(name: &str) -> String {
     let machine = Machine::at(Roots {
         sys: sysfs(name),

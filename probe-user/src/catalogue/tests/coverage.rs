@@ -1,4 +1,4 @@
-//! The metrics with a value on each of the three configurations of Grace.
+//! The metrics without a value on each of the three configurations of Grace.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::formula::{Implicit, NoValue};
 
-/// The metrics without a value on a chip, with counts as if all hardware were present.
+/// The metrics without a value on a chip, although all their events have counts.
 fn without_value(chip: Chip) -> BTreeSet<&'static str> {
     let machine = Hardware::of_chip(chip);
     let mut counts = MetricCounts::for_cpus(Duration::from_nanos(1_000));
@@ -21,23 +21,23 @@ fn without_value(chip: Chip) -> BTreeSet<&'static str> {
     }
     counts.set(Implicit::NumPorts, 10.0);
     counts.set(Implicit::CounterTime, 1_000.0);
-    let mut none = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for metric in CATALOGUE.on(&machine) {
         match metric.evaluate(&machine, &counts) {
             Err(NoValue::NotOnChip { chip: key, why }) => {
                 assert_eq!(key, chip.to_string());
                 assert!(why.len() > 20, "{}", metric.name);
-                none.insert(metric.name.as_str());
+                names.insert(metric.name.as_str());
             }
             Err(NoValue::NotConfigured(why)) => {
                 assert!(why.contains("GPU"));
-                none.insert(metric.name.as_str());
+                names.insert(metric.name.as_str());
             }
             Ok(_) => {}
             Err(other) => panic!("{}: {other}", metric.name),
         }
     }
-    none
+    names
 }
 
 const GMEM: [&str; 6] = [
@@ -76,24 +76,24 @@ const CNVLINK: [&str; 5] = [
 
 #[test]
 fn grace_cpu_superchip_has_no_gpu() {
-    let none: Vec<_> = [&GMEM[..], &C2C1, &C2C0_UTILIZATION, &CNVLINK].concat();
+    let expected: Vec<_> = [&GMEM[..], &C2C1, &C2C0_UTILIZATION, &CNVLINK].concat();
     assert_eq!(
         without_value(Chip::named("grace-cpu-superchip").unwrap()),
-        none.into_iter().collect()
+        expected.into_iter().collect()
     );
 }
 
 #[test]
 fn grace_hopper_has_no_remote_socket() {
-    let none: Vec<_> = [&REMOTE[..], &CNVLINK].concat();
+    let expected: Vec<_> = [&REMOTE[..], &CNVLINK].concat();
     assert_eq!(
         without_value(Chip::named("grace-hopper").unwrap()),
-        none.into_iter().collect()
+        expected.into_iter().collect()
     );
 }
 
 #[test]
-fn multi_socket_grace_hopper_has_everything() {
+fn multi_socket_grace_hopper_has_all_metrics() {
     assert_eq!(
         without_value(Chip::named("grace-hopper-multi").unwrap()),
         BTreeSet::new()
@@ -101,7 +101,7 @@ fn multi_socket_grace_hopper_has_everything() {
 }
 
 #[test]
-fn an_unknown_chip_rules_nothing_out() {
+fn an_unknown_chip_excludes_no_metric() {
     let machine = Hardware {
         chip: None,
         gpus_per_socket: None,
@@ -110,7 +110,8 @@ fn an_unknown_chip_rules_nothing_out() {
     for name in ["gmem_read_bandwidth", "remote_read_bandwidth"] {
         metric("nvidia-grace-scf", name).valid_on(&machine).unwrap();
     }
-    // The limit of requests is stated for one GPU, which is not assumed.
+    // The documented limit of requests is for one GPU per socket. That number is unknown here, and
+    // is not assumed.
     let reason = metric("nvidia-grace-nvlink-c2c0", "c2c0_read_utilization")
         .valid_on(&machine)
         .unwrap_err();

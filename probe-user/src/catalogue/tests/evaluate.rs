@@ -1,4 +1,4 @@
-//! Time bases, running ratios, bounds: values of metrics and reasons for none.
+//! Values of metrics by time base, running ratio and bound, and the reasons for having none.
 
 use std::time::Duration;
 
@@ -14,14 +14,15 @@ const SECOND: u64 = 1_000_000_000;
 fn core_counts_are_scaled_and_divided_by_wall_time() {
     let machine = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
     let mut counts = MetricCounts::for_cpus(Duration::from_secs(2));
-    // Ran for a quarter of the 0.4 s for which its container had a CPU: 4,000 operations in all.
+    // The events ran for a quarter of the 0.4 s for which their container had a CPU, so that counts
+    // are scaled by 4.
     counts.add("FP_SCALE_OPS_SPEC", 1_000, 4 * SECOND / 10, SECOND / 10);
     counts.add("FP_FIXED_OPS_SPEC", 500, 4 * SECOND / 10, SECOND / 10);
     let value = metric("neoverse-v2", "flops")
         .evaluate(&machine, &counts)
         .unwrap();
     assert_eq!((value.value, value.running_ratio), (3_000.0, 0.25));
-    // A ratio of one group is exact, however low the group's running ratio.
+    // The ratio of two events of a group is exact even if the running ratio is very low.
     counts.add("INST_RETIRED", 30, SECOND, 1);
     counts.add("CPU_CYCLES", 20, SECOND, 1);
     let ipc = metric("neoverse-v2", "ipc")
@@ -62,9 +63,9 @@ fn units_of_a_socket_are_added_up() {
     counts.set(Implicit::NumUnits, 2.0);
     let value = |metric: &super::Metric| metric.evaluate(&machine, &counts).unwrap().value;
     assert_eq!(value(depth), 55.0 / 15.0);
-    // 55 / 11 = 5 cycles; a CHA has 7.5 cycles in 5 ns.
+    // 55 / 11 = 5 cycles; a CHA has 7.5 cycles in 5 ns on average.
     assert!((value(latency) - 5.0 / 1.5).abs() < 1e-12);
-    // The second unit ran for half of the time: it is scaled to the time of the first.
+    // The second unit ran for half of the time, so its count is scaled to the time of the first.
     let mut unequal = MetricCounts::for_uncore();
     unequal.add("UNC_M_CAS_COUNT.RD", 100, 1_000, 1_000);
     unequal.add("UNC_M_CAS_COUNT.RD", 50, 1_000, 500);
@@ -148,7 +149,7 @@ fn a_share_above_its_bound_is_marked_or_refused() {
     );
     let above = share(3_000, 2_000).unwrap();
     assert_eq!((above.value, above.exceeded_bound), (150.0, Some(100.0)));
-    // One count too many, such as a request that was on its way.
+    // One count more than possible, such as a request that was in flight at the start.
     let above = share(653_237_921, 653_237_920).unwrap();
     assert!(above.value > 100.0 && above.value < 100.000_001);
     assert_eq!(above.exceeded_bound, Some(100.0));

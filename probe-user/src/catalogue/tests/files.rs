@@ -1,4 +1,4 @@
-//! The files hold every metric of the documents, and each is right.
+//! The files have every metric of the documents, and each metric has the right value.
 
 use std::{
     cell::RefCell,
@@ -56,10 +56,10 @@ fn every_metric_of_the_documents_is_there() {
     ];
     let mut total = 0;
     for (family, sections, expected) in documents {
-        let found = CATALOGUE.metrics().filter(|metric| {
+        let metrics = CATALOGUE.metrics().filter(|metric| {
             metric.family.name == *family && sections.contains(&metric.section.as_str())
         });
-        assert_eq!(found.count(), *expected, "{family}");
+        assert_eq!(metrics.count(), *expected, "{family}");
         total += expected;
     }
     assert_eq!(total, 138);
@@ -72,7 +72,6 @@ fn every_metric_of_the_documents_is_there() {
     assert_eq!(count("TLB Effectiveness"), 10);
 }
 
-/// The metrics beyond the documents' lists.
 #[test]
 fn metrics_beyond_the_documents_exist() {
     for (family, names) in [
@@ -113,7 +112,7 @@ fn metrics_beyond_the_documents_exist() {
     }
 }
 
-/// If Arm's formula differs from the guide's, both exist under their own names.
+/// If Arm's formula differs from that of NVIDIA's guide, there is a metric of each.
 #[test]
 fn arms_formulas_have_names_of_their_own() {
     let formula = |name| metric("neoverse-v2", name).formula.text();
@@ -130,7 +129,7 @@ fn arms_formulas_have_names_of_their_own() {
         "((SVE_INST_SPEC + ASE_INST_SPEC) / INST_SPEC) * 100"
     );
     assert_eq!(formula("arm_simd_percentage"), "ASE_SPEC / INST_SPEC * 100");
-    // The guide warns of the STALL_SLOT halves: only Arm's metrics use them.
+    // The guide warns of the halves of STALL_SLOT, so only Arm's metrics use them.
     for metric in CATALOGUE.metrics() {
         let halves = ["STALL_SLOT_BACKEND", "STALL_SLOT_FRONTEND"];
         let uses = halves
@@ -143,17 +142,17 @@ fn arms_formulas_have_names_of_their_own() {
     }
 }
 
-/// The machine of `tests/fixtures/sysfs` with the PMUs of a platform. There is none of a Sandy
-/// Bridge, whose core PMU has the format terms of `spr`.
-fn tree(platform: Platform) -> String {
+/// The name in `tests/fixtures/sysfs` of a machine with the PMUs of a platform. A platform without
+/// one, such as Sandy Bridge, gets a machine whose core PMU has the same format terms.
+fn machine_like(platform: Platform) -> String {
     let spec = platform.spec();
-    let own = fixture(&format!("sysfs/{}.txt", spec.name)).exists();
-    let like = match spec.arch {
-        _ if own => &spec.name,
+    let has_own = fixture(&format!("sysfs/{}.txt", spec.name)).exists();
+    let name = match spec.arch {
+        _ if has_own => &spec.name,
         Some(Arch::Arm64) => "grace",
         Some(Arch::X86) | None => "spr",
     };
-    like.to_owned()
+    name.to_owned()
 }
 
 #[test]
@@ -161,7 +160,7 @@ fn every_event_resolves_on_its_platform() {
     let mut opened = BTreeSet::new();
     for metric in CATALOGUE.metrics() {
         for platform in &metric.family.platforms {
-            let pmus = pmus(&tree(*platform));
+            let pmus = pmus(&machine_like(*platform));
             if metric.pmu.key == "spe" {
                 // No fixture tree has SPE; the VM guests have it.
                 continue;
@@ -183,11 +182,11 @@ fn every_event_resolves_on_its_platform() {
     assert!(opened.len() > 100);
 }
 
-/// Events without a metric (hits, both-destination totals) are data too: they resolve like others.
+/// Events without a metric, such as hits, are part of the catalogue too.
 #[test]
 fn every_event_without_a_metric_resolves() {
     for family in CATALOGUE.families() {
-        let pmus = pmus(&tree(family.platforms[0]));
+        let pmus = pmus(&machine_like(family.platforms[0]));
         for spec in family.pmus.iter().filter(|spec| spec.key != "spe") {
             let names: Vec<&str> = if spec.pattern.is_core() {
                 pmus.cores().map(|pmu| pmu.name.as_str()).collect()
@@ -198,8 +197,8 @@ fn every_event_without_a_metric_resolves() {
                     .collect()
             };
             assert!(!names.is_empty(), "{}", spec.pattern);
-            for (event, how) in &spec.events {
-                let text = crate::catalogue::template::fill(&how.perf, |name| match name {
+            for (event, entry) in &spec.events {
+                let text = crate::catalogue::template::fill(&entry.perf, |name| match name {
                     "pmu" => Some(names[0].to_owned()),
                     "peer" => Some("1".to_owned()),
                     "part_mask" => Some("0x4".to_owned()),
@@ -212,12 +211,12 @@ fn every_event_without_a_metric_resolves() {
     }
 }
 
-/// The number that identifies a raw encoding is the one that sysfs gives to the name.
+/// The `id` of an event is the value that sysfs gives for the event's name.
 #[test]
-fn ids_are_those_of_sysfs() {
+fn event_ids_are_those_of_sysfs() {
     let mut checked = 0;
     for family in CATALOGUE.families() {
-        let pmus = pmus(&tree(family.platforms[0]));
+        let pmus = pmus(&machine_like(family.platforms[0]));
         for spec in &family.pmus {
             let mut all = pmus.iter();
             let Some(pmu) = all.find(|pmu| {
@@ -226,9 +225,12 @@ fn ids_are_those_of_sysfs() {
             }) else {
                 continue;
             };
-            for (event, how) in &spec.events {
-                let Some(id) = how.id else { continue };
-                let term = how.perf.trim_start_matches("{pmu}/").trim_end_matches('/');
+            for (event, entry) in &spec.events {
+                let Some(id) = entry.id else { continue };
+                let term = entry
+                    .perf
+                    .trim_start_matches("{pmu}/")
+                    .trim_end_matches('/');
                 let term = term.split(',').next().unwrap().replace("{peer}", "0");
                 let value = match term.strip_prefix("event=0x") {
                     Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
@@ -246,20 +248,20 @@ fn ids_are_those_of_sysfs() {
     assert!(checked > 150, "{checked}");
 }
 
-/// The counts of a line of the table, and which of them were requested.
-struct Line {
+/// The counts of a line of the table, and which of them the formula asked for.
+struct TableLine {
     values: BTreeMap<String, f64>,
     asked: RefCell<BTreeSet<String>>,
 }
 
-impl Line {
+impl TableLine {
     fn get(&self, name: &str) -> Option<f64> {
         self.asked.borrow_mut().insert(name.to_owned());
         self.values.get(name).copied()
     }
 }
 
-impl Input for Line {
+impl Input for TableLine {
     fn event(&self, name: &str) -> Result<EventCount, Absent> {
         let count = self.get(name).ok_or(Absent::Missing)?;
         Ok(EventCount {
@@ -285,7 +287,7 @@ fn every_metric_gives_the_value_worked_out_by_hand() {
             let (name, value) = pair.split_once('=').unwrap();
             (name.to_owned(), value.parse::<f64>().unwrap())
         };
-        let counts = Line {
+        let counts = TableLine {
             values: counts.split(' ').map(pair).collect(),
             asked: RefCell::default(),
         };
@@ -315,9 +317,8 @@ fn every_metric_gives_the_value_worked_out_by_hand() {
     assert_eq!(seen, all.collect());
 }
 
-/// Every formula survives printing and parsing.
 #[test]
-fn every_formula_reads_back() {
+fn every_formula_is_the_same_after_printing_and_parsing() {
     for metric in CATALOGUE.metrics() {
         assert_eq!(
             Formula::parse(metric.formula.text()).unwrap(),

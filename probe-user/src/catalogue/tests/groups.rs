@@ -55,9 +55,9 @@ fn every_socket_has_a_group_and_its_own_peer() {
     assert_eq!(places, ["socket 0 to socket 1", "socket 1 to socket 0"]);
 }
 
-/// The meaning of a root-port filter of 0 differs between kernels.
+/// A root-port filter of 0 has different meanings in different kernels.
 #[test]
-fn the_root_ports_are_always_written() {
+fn the_filter_by_root_port_is_always_set() {
     assert_eq!(
         texts("nvidia-grace-pcie", "pcie_read_utilization", "grace")[0],
         "{nvidia_pcie_pmu_0/rd_req_loc,root_port=0x3ff/,nvidia_pcie_pmu_0/rd_req_rem,root_port=0x3ff/,\
@@ -148,16 +148,16 @@ fn missing_pmus_peers_and_events_are_reported() {
             ("events/cycles", "event=0x100000000"),
         ],
     );
-    let one = crate::machine::Pmus::read(dir.path()).unwrap();
-    scf.groups(&one, &MetricSettings::default()).unwrap();
+    let one_socket = crate::machine::Pmus::read(dir.path()).unwrap();
+    scf.groups(&one_socket, &MetricSettings::default()).unwrap();
     let remote = metric("nvidia-grace-scf", "remote_read_latency");
     assert!(matches!(
-        remote.groups(&one, &MetricSettings::default()),
+        remote.groups(&one_socket, &MetricSettings::default()),
         Err(Unavailable::NoPeer(_))
     ));
     let read = metric("nvidia-grace-scf", "cmem_read_bandwidth");
     let error = read
-        .groups(&one, &MetricSettings::default())
+        .groups(&one_socket, &MetricSettings::default())
         .unwrap_err()
         .to_string();
     assert!(error.contains("cmem_rd_data"), "{error}");
@@ -187,9 +187,9 @@ fn events_have_the_counters_that_can_count_them() {
     assert_eq!(event("cha", "UNC_CHA_TOR_INSERTS.IO_ITOM"), None);
 }
 
-/// For example the read bandwidth of one drive.
+/// So that, for example, the read bandwidth of one drive can be counted.
 #[test]
-fn a_device_narrows_the_pmus_that_count_it() {
+fn a_chosen_device_restricts_the_pmus_that_count_it() {
     let texts = |family, name, machine, device: &[(&str, &[(&str, u64)])]| -> Vec<String> {
         let filter = |(pmu, filters): &(&str, &[(&str, u64)])| PmuFilter {
             pmu: (*pmu).to_owned(),
@@ -235,7 +235,7 @@ fn a_device_narrows_the_pmus_that_count_it() {
         ),
         ["{uncore_iio_1/event=0x84,umask=0x01,ch_mask=0x10,fc_mask=0x7/}"]
     );
-    // PMUs without that device are counted as before.
+    // PMUs that do not count the device are not restricted.
     let scf = texts(
         "nvidia-grace-scf",
         "scf_frequency",
@@ -275,7 +275,7 @@ fn a_link_to_a_cpu_counts_reads_only() {
 }
 
 #[test]
-fn a_fabric_without_a_name_is_known_by_its_identifier() {
+fn a_pmu_without_a_name_is_known_by_the_product_in_its_identifier() {
     let dir = Tree::new();
     for (n, identifier) in [(0, "2cf20000"), (3, "2cf20000"), (5, "10301000")] {
         dir.pmu(

@@ -7,11 +7,11 @@ use super::{
     CATALOGUE, metric,
 };
 
-/// Asserts that the help of every metric of `family` that `about` picks contains all `words`.
-fn says(family: &str, about: impl Fn(&str) -> bool, words: &[&str]) {
+/// Asserts that the help of every metric of `family` that `picks` selects contains all `words`.
+fn assert_help(family: &str, picks: impl Fn(&str) -> bool, words: &[&str]) {
     let metrics = CATALOGUE.metrics();
     let mut count = 0;
-    for metric in metrics.filter(|metric| metric.family.name == family && about(&metric.name)) {
+    for metric in metrics.filter(|metric| metric.family.name == family && picks(&metric.name)) {
         let help = metric.help();
         for word in words {
             assert!(
@@ -28,13 +28,13 @@ fn says(family: &str, about: impl Fn(&str) -> bool, words: &[&str]) {
 #[test]
 fn pcie_and_c2c_latency_exclude_the_interconnect() {
     let latency = |name: &str| name.ends_with("_latency");
-    says(
+    assert_help(
         "nvidia-grace-pcie",
         latency,
         &["not include the latency of the PCIe interconnect"],
     );
     for family in ["nvidia-grace-nvlink-c2c0", "nvidia-grace-nvlink-c2c1"] {
-        says(
+        assert_help(
             family,
             latency,
             &["not include the latency of the NVLink-C2C interconnect"],
@@ -45,13 +45,13 @@ fn pcie_and_c2c_latency_exclude_the_interconnect() {
 #[test]
 fn c2c_sees_no_cpu_traffic() {
     for family in ["nvidia-grace-nvlink-c2c0", "nvidia-grace-nvlink-c2c1"] {
-        says(family, |_| true, &["sees no CPU traffic"]);
+        assert_help(family, |_| true, &["sees no CPU traffic"]);
     }
 }
 
 #[test]
 fn c2c0_writes_on_a_superchip_are_relaxed_ordered_only() {
-    says(
+    assert_help(
         "nvidia-grace-nvlink-c2c0",
         |name| name.contains("write") || name == "c2c0_bandwidth",
         &["Superchip only relaxed-ordered"],
@@ -59,8 +59,8 @@ fn c2c0_writes_on_a_superchip_are_relaxed_ordered_only() {
 }
 
 #[test]
-fn precision_shares_are_no_intensity() {
-    says(
+fn shares_by_precision_are_not_computational_intensity() {
+    assert_help(
         "neoverse-v2",
         |name| name.starts_with("fp") && name.ends_with("percentage"),
         &["cannot be used for computational intensity"],
@@ -69,7 +69,7 @@ fn precision_shares_are_no_intensity() {
 
 #[test]
 fn a_fused_multiply_add_counts_two() {
-    says(
+    assert_help(
         "neoverse-v2",
         |name| name.ends_with("flops"),
         &["multiply-add counts as two"],
@@ -78,7 +78,7 @@ fn a_fused_multiply_add_counts_two() {
 
 #[test]
 fn help_warns_of_inaccurate_stall_slot_events() {
-    says(
+    assert_help(
         "neoverse-v2",
         |name| {
             [
@@ -95,7 +95,7 @@ fn help_warns_of_inaccurate_stall_slot_events() {
 
 #[test]
 fn miss_shares_have_the_caveats_of_the_ddio_paper() {
-    says(
+    assert_help(
         "intel-spr",
         |name| name.ends_with("miss_l3"),
         &[
@@ -109,7 +109,7 @@ fn miss_shares_have_the_caveats_of_the_ddio_paper() {
 
 #[test]
 fn iio_parts_follow_the_pcie_lanes() {
-    says(
+    assert_help(
         "intel-spr",
         |name| name.starts_with("io_inbound") || name.starts_with("io_outbound"),
         &["part 0, or 4", "parts 0 and 2"],
@@ -118,12 +118,12 @@ fn iio_parts_follow_the_pcie_lanes() {
 
 #[test]
 fn the_data_of_a_read_flows_against_the_name_of_its_event() {
-    says(
+    assert_help(
         "intel-spr",
         |name| name == "io_inbound_read_bandwidth",
         &["inbound reads is counted on DATA_REQ_OF_CPU"],
     );
-    says(
+    assert_help(
         "intel-spr",
         |name| name == "io_outbound_read_bandwidth",
         &["outbound reads is counted on the completions (CMPD)"],
@@ -135,7 +135,7 @@ fn the_data_of_a_read_flows_against_the_name_of_its_event() {
 
 #[test]
 fn cas_reads_include_underfills() {
-    says(
+    assert_help(
         "intel-spr",
         |name| name == "memory_bandwidth_read" || name == "memory_bandwidth_total",
         &["includes the underfill reads"],
@@ -145,7 +145,7 @@ fn cas_reads_include_underfills() {
 #[test]
 fn tegra410_local_is_by_home_socket() {
     for family in ["tegra410-ucf", "tegra410-pcie"] {
-        says(
+        assert_help(
             family,
             |name| name.ends_with("bandwidth"),
             &["by the home socket of the address"],
@@ -155,7 +155,7 @@ fn tegra410_local_is_by_home_socket() {
 
 #[test]
 fn a_cmem_request_is_32_bytes() {
-    says(
+    assert_help(
         "tegra410-cmem-latency",
         |name| name.contains("latency") && !name.ends_with("frequency"),
         &["RD_REQ is a read of 32 bytes"],
@@ -163,25 +163,25 @@ fn a_cmem_request_is_32_bytes() {
 }
 
 #[test]
-fn stall_events_say_which_way_they_err() {
-    says(
+fn the_help_of_stall_events_says_whether_they_overcount_or_undercount() {
+    assert_help(
         "intel-snb-stalls",
         |name| name == "issue_stall_share",
         &["Overcounts"],
     );
     for family in ["intel-snb-stalls", "intel-spr"] {
-        says(
+        assert_help(
             family,
             |name| name == "dispatch_stall_share",
             &["Undercounts", "rejected and retried"],
         );
-        says(
+        assert_help(
             family,
             |name| name == "memory_stall_share",
             &["not their sum", "SSE streaming stores"],
         );
     }
-    says(
+    assert_help(
         "intel-snb-stalls",
         |name| name == "resource_stall_share",
         &["1 % to 3 % less"],
@@ -190,7 +190,7 @@ fn stall_events_say_which_way_they_err() {
 
 #[test]
 fn each_help_names_the_root_port_filter() {
-    says(
+    assert_help(
         "nvidia-grace-pcie",
         |_| true,
         &["root_port selects", "0x3ff"],
@@ -199,7 +199,7 @@ fn each_help_names_the_root_port_filter() {
 
 #[test]
 fn chips_without_a_value_are_in_the_help() {
-    says(
+    assert_help(
         "nvidia-grace-scf",
         |name| name.starts_with("gmem"),
         &["No value on grace-cpu-superchip: the Grace CPU Superchip has no GPU memory."],
@@ -266,5 +266,5 @@ fn the_pages_match_the_catalogue() {
 fn gpu_memory_is_read_by_the_cpus_of_other_sockets_too() {
     let gpu_memory = |name: &str| name.starts_with("gmem_");
     let words = ["with several sockets the CPUs of the others too"];
-    says("nvidia-grace-scf", gpu_memory, &words);
+    assert_help("nvidia-grace-scf", gpu_memory, &words);
 }

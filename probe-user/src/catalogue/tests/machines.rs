@@ -5,7 +5,7 @@ use test_support::Tree;
 use super::super::{Chip, Hardware, Platform};
 use crate::machine::{Machine, Roots};
 
-/// A sysfs that identifies a machine.
+/// A tree of sysfs from which a machine is detected.
 struct Sysfs(Tree);
 
 impl Sysfs {
@@ -24,20 +24,20 @@ impl Sysfs {
         })
     }
 
-    fn pci(self, at: &str, vendor: &str, device: &str, class: &str) -> Self {
-        let dir = format!("bus/pci/devices/{at}");
+    fn pci(self, address: &str, vendor: &str, device: &str, class: &str) -> Self {
+        let dir = format!("bus/pci/devices/{address}");
         self.file(&format!("{dir}/vendor"), vendor)
             .file(&format!("{dir}/device"), device)
             .file(&format!("{dir}/class"), class)
     }
 
-    fn gh200(self, at: &str) -> Self {
-        self.pci(at, "0x10de\n", "0x2342\n", "0x030200\n")
+    fn gh200(self, address: &str) -> Self {
+        self.pci(address, "0x10de\n", "0x2342\n", "0x030200\n")
     }
 
     fn machine(&self) -> Hardware {
         let sys = self.0.path().to_owned();
-        // With the default procfs, it would read this host's.
+        // The default procfs would be that of this host.
         Hardware::detect(&Machine::at(Roots {
             sys,
             proc: "/nonexistent".into(),
@@ -176,7 +176,7 @@ fn cores_are_known_by_their_ids() {
     assert_eq!(machine, Hardware::of_chip(Chip::named("other").unwrap()));
 }
 
-/// The core's metrics need that core: on another one, raw codes count something else or nothing.
+/// On another core, the raw codes of these metrics count something else or nothing.
 #[test]
 fn another_core_has_no_neoverse_v2_metrics() {
     let mut machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
@@ -194,8 +194,7 @@ fn another_core_has_no_neoverse_v2_metrics() {
     );
 }
 
-/// Without their drivers, Grace is identified by its chip id and Vera by its core: doctor and
-/// metrics use one function.
+/// Without PMU drivers, Grace is identified by its chip id, and Vera by its core.
 #[test]
 fn machines_without_their_drivers_are_recognized() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
@@ -216,12 +215,15 @@ fn machines_without_their_drivers_are_recognized() {
     );
     // Its number of sockets is unknown.
     assert_eq!(grace().machine().chip, None);
-    let two = grace().file("devices/system/cpu/online", "0-1\n");
-    let two = package(package(two, 0, 36), 1, 2364);
-    assert_eq!(two.machine().chip, Chip::named("grace-cpu-superchip"));
-    let other = v2(Sysfs::new().file("devices/soc0/soc_id", "jep106:0a52:0001\n"));
+    let two_sockets = grace().file("devices/system/cpu/online", "0-1\n");
+    let two_sockets = package(package(two_sockets, 0, 36), 1, 2364);
     assert_eq!(
-        other.machine().platform,
+        two_sockets.machine().chip,
+        Chip::named("grace-cpu-superchip")
+    );
+    let other_chip = v2(Sysfs::new().file("devices/soc0/soc_id", "jep106:0a52:0001\n"));
+    assert_eq!(
+        other_chip.machine().platform,
         Platform::named("neoverse-v2").unwrap()
     );
     let vera = Sysfs::new().file(midr, "0x000000004e0f0100\n").machine();

@@ -39,7 +39,7 @@ fn merged(text: &str) -> Result<Catalogue, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A metric of a user's file, with further `lines`.
+/// The text of a metric in a user's file, with further `lines`.
 fn metric_text(name: &str, [unit, kind]: [&str; 2], formula: &str, lines: &str) -> String {
     format!(
         "[[metric]]\nname = \"{name}\"\ntitle = \"Mine\"\nunit = \"{unit}\"\nkind = \"{kind}\"\n\

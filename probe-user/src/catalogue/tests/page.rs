@@ -25,34 +25,36 @@ fn the_example_of_the_page_parses() {
 
 /// The parser's error on an unknown key lists all keys of the table.
 #[test]
-fn the_page_has_every_key() {
+fn the_page_has_every_key_of_a_file() {
     let page = page();
     let (_, example) = page.split_once("```toml\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
-    for (before, heading) in [
+    for (anchor, heading) in [
         ("name = \"my-fabric\"", "## The file"),
         ("per = \"socket\"", "## `[pmu.KEY]`"),
         ("CYCLES = {", "## Events"),
         ("unit = \"GB/s\"", "## `[[metric]]`"),
     ] {
-        let wrong = match before.strip_suffix('{') {
-            Some(_) => example.replacen(before, &format!("{before} zzz = 1,"), 1),
-            None => example.replacen(before, &format!("{before}\nzzz = 1"), 1),
+        let wrong = match anchor.strip_suffix('{') {
+            Some(_) => example.replacen(anchor, &format!("{anchor} zzz = 1,"), 1),
+            None => example.replacen(anchor, &format!("{anchor}\nzzz = 1"), 1),
         };
         let error = merged(&wrong).unwrap_err();
         let (_, keys) = error
             .split_once("expected one of ")
             .unwrap_or_else(|| panic!("{error}"));
-        let (_, part) = page.split_once(heading).unwrap();
-        let part = part.split("\n## ").next().unwrap();
+        let (_, section) = page.split_once(heading).unwrap();
+        let section = section.split("\n## ").next().unwrap();
         for key in keys.split_terminator(", ") {
             let key = key.trim().split('`').nth(1).unwrap();
-            assert!(part.contains(&format!("`{key}`")), "{heading} lacks {key}");
+            assert!(
+                section.contains(&format!("`{key}`")),
+                "{heading} lacks {key}"
+            );
         }
     }
 }
 
-/// Events that vendors document and no metric uses have a description.
 #[test]
 fn events_without_a_metric_say_what_they_count() {
     let sockets = ["SOCKET_n_RD_DATA", "SOCKET_n_WB_DATA", "SOCKET_n_WR_DATA"];
@@ -87,7 +89,7 @@ fn events_without_a_metric_say_what_they_count() {
         "intel-snb-stalls",
         &["CYCLE_ACTIVITY.CYCLES_L2_PENDING"],
     ));
-    // Each of the three is listed once for each of four sockets.
+    // An event of `sockets` stands for four events, one for each of four sockets.
     assert_eq!(expected.len() + 3 * sockets.len(), 33);
     for (family, name) in expected {
         let mut families = CATALOGUE.families();
@@ -106,7 +108,7 @@ fn events_without_a_metric_say_what_they_count() {
     }
 }
 
-/// Events are found by the names that the driver lists, which perf prints.
+/// Events are found by the names in sysfs, which perf prints.
 #[test]
 fn the_text_of_a_listed_event_is_found() {
     let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());

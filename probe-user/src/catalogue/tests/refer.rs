@@ -32,8 +32,7 @@ fn metric(catalogue: &Catalogue, name: &str) -> Metric {
     catalogue.select(name, &machine).unwrap()[0].clone()
 }
 
-/// References work in any order, over any number of steps; an event has priority over a metric of
-/// its name.
+/// The metrics may be in any order, and name each other over any number of steps.
 #[test]
 fn a_formula_may_name_metrics_of_its_file() {
     let catalogue = merge(&[
@@ -51,7 +50,7 @@ fn a_formula_may_name_metrics_of_its_file() {
     assert_eq!(twice.pmu.key, "core");
 }
 
-/// A metric of another family, if all events are of that metric's PMU.
+/// All events of the formula must then be of that metric's PMU.
 #[test]
 fn a_formula_may_name_a_metric_of_another_file() {
     let metric = metric(&merge(&[("cpi", "1 / ipc")]).unwrap(), "cpi");
@@ -82,14 +81,14 @@ fn invalid_references_are_refused_in_a_sentence() {
          file: a formula cannot name it (line 14)"
     );
     // The events are not in one group, so no ratio of them is exact.
-    let two = refusal(&[("a", "MISSES / ipc")]);
-    assert!(two.contains("of two PMUs"), "{two}");
-    // Each step doubles the length.
+    let message = refusal(&[("a", "MISSES / ipc")]);
+    assert!(message.contains("of two PMUs"), "{message}");
+    // Each of 20 steps doubles the length of the formula.
     let names: Vec<(String, String)> = (0..20)
         .map(|n| (format!("m{n}"), format!("m{0} + m{0}", n + 1)))
         .chain([("m20".to_owned(), "CYCLES".to_owned())])
         .collect();
-    let many: Vec<(&str, &str)> = names.iter().map(|(a, b)| (&**a, &**b)).collect();
-    let long = refusal(&many);
-    assert!(long.contains("64000 are the limit"), "{long}");
+    let metrics: Vec<(&str, &str)> = names.iter().map(|(a, b)| (&**a, &**b)).collect();
+    let message = refusal(&metrics);
+    assert!(message.contains("64000 are the limit"), "{message}");
 }

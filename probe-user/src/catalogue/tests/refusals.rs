@@ -1,4 +1,4 @@
-//! Files that are rejected, each with a sentence; and user files that are accepted.
+//! Users' files that are refused, each with a sentence, and files that are accepted.
 
 use super::{
     super::{Chip, CountOf, Hardware, Metric},
@@ -38,7 +38,7 @@ fn refusal(text: &str) -> String {
     let sentence = error
         .strip_prefix("catalogue mine.toml: ")
         .unwrap_or_else(|| panic!("{error}"));
-    // Another test checks the line.
+    // `a_refusal_names_the_line` checks the line.
     let line = sentence.rsplit_once(" (line ").map(|(before, _)| before);
     line.unwrap_or(sentence).to_owned()
 }
@@ -52,26 +52,29 @@ fn line(text: &str) -> usize {
     line.trim_end_matches(')').parse().unwrap()
 }
 
-/// Errors name the line of the mistake.
 #[test]
 fn a_refusal_names_the_line() {
     let good = file("good", "GB/s", "CMEM_RD_DATA * 32 / duration_time", "");
     let bad = |lines: &str| format!("{good}\n{lines}");
-    let last = |text: &str, needle: &str| {
-        let at = text.lines().collect::<Vec<_>>();
-        at.iter().rposition(|line| line.contains(needle)).unwrap() + 1
+    let last_line_with = |text: &str, needle: &str| {
+        let lines = text.lines().collect::<Vec<_>>();
+        lines
+            .iter()
+            .rposition(|line| line.contains(needle))
+            .unwrap()
+            + 1
     };
     let wrong = bad(&metric_text("wrong", ["GB/s", "rate"], "CMEM_RD_DATA", ""));
-    assert_eq!(line(&wrong), last(&wrong, "\"wrong\""));
+    assert_eq!(line(&wrong), last_line_with(&wrong, "\"wrong\""));
     let twice = bad(&metric_text("good", ["1", "ratio"], "CYCLES / CYCLES", ""));
-    assert_eq!(line(&twice), last(&twice, "\"good\""));
+    assert_eq!(line(&twice), last_line_with(&twice, "\"good\""));
     let event = good.replace("{pmu}/cmem_wr_data/", "{pmu}/{x}/");
-    assert_eq!(line(&event), last(&event, "{x}"));
+    assert_eq!(line(&event), last_line_with(&event, "{x}"));
     let pattern = good.replace("pmu_{socket}", "pmu_{sock}");
-    assert_eq!(line(&pattern), last(&pattern, "{sock}"));
+    assert_eq!(line(&pattern), last_line_with(&pattern, "{sock}"));
     let platform = bad("[[platform]]\nname = \"x\"");
-    assert_eq!(line(&platform), last(&platform, "[[platform]]"));
-    // TOML's own errors have their lines.
+    assert_eq!(line(&platform), last_line_with(&platform, "[[platform]]"));
+    // Errors of the TOML parser state their line.
     let error = merged(&bad("x = [")).unwrap_err();
     assert!(error.contains("at line "), "{error}");
 }
@@ -105,8 +108,8 @@ fn a_file_of_the_same_format_adds_metrics() {
     );
 }
 
-/// Clocks are corrected back to the switch, counters are not: the time of counters is
-/// `counter_time`.
+/// The counts of clocks are corrected to begin at the context switch, those of counters are not. So
+/// the time of counters is `counter_time`.
 #[test]
 fn a_formula_cannot_mix_clocks_and_counters() {
     let head = HEAD.replace(
@@ -146,7 +149,7 @@ fn a_formula_cannot_mix_clocks_and_counters() {
 }
 
 #[test]
-fn a_bandwidth_needs_its_factor() {
+fn a_bandwidth_needs_the_factor_of_its_unit() {
     for (unit, formula) in [
         ("GB/s", "CMEM_RD_DATA * 32 / duration_time"),
         ("GB/s", "32 * CMEM_RD_DATA / seconds / 1e9"),
@@ -162,7 +165,7 @@ fn a_bandwidth_needs_its_factor() {
             "(CMEM_RD_DATA * 32 / duration_time) * (CMEM_RD_OUTSTANDING / CMEM_RD_ACCESS) / \
              (CYCLES / duration_time)",
         ),
-        // Not a bandwidth: nothing is checked.
+        // The unit is not that of a bandwidth, so nothing is checked.
         ("beats/ns", "CMEM_RD_DATA / duration_time"),
     ] {
         merged(&file("m", unit, formula, "")).unwrap_or_else(|error| panic!("{error}"));
@@ -255,7 +258,7 @@ fn formulas_are_checked_against_the_events() {
 }
 
 #[test]
-fn events_of_two_pmus_are_no_metric() {
+fn a_formula_cannot_have_events_of_two_pmus() {
     let text = file("m", "x", "CYCLES / OTHER", "").replace(
         "[pmu.scf]",
         "[pmu.other]\npattern = \"p_{unit}\"\nper = \"socket\"\nevents.OTHER = { perf = \
@@ -393,7 +396,7 @@ fn nothing_of_a_refused_file_is_added() {
     assert_eq!(catalogue.families().count(), CATALOGUE.families().count());
 }
 
-/// Grace's file has this bound: 79 thousandths.
+/// The bound is the PMU's `mismatch`; in Grace's file it is 79 thousandths.
 #[test]
 fn counts_of_other_sockets_need_a_bound_on_their_error() {
     let text = file(

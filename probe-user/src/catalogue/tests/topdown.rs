@@ -28,7 +28,7 @@ fn percent(chip: &str, name: &str, events: &Counts<'_>) -> f64 {
         .value
 }
 
-/// The value of a formula that names other formulas of a table in brackets.
+/// The value of formula `name` of a table, whose formulas name one another in brackets.
 fn fraction(table: &[(&str, &str)], name: &str, events: &Counts<'_>) -> f64 {
     let mut text = format!("[{name}]");
     while text.contains('[') {
@@ -40,15 +40,17 @@ fn fraction(table: &[(&str, &str)], name: &str, events: &Counts<'_>) -> f64 {
     formula.evaluate(&counts(events)).unwrap().value
 }
 
+/// Asserts that both values are the same share; `what` names it.
 #[track_caller]
-fn same(percent: f64, fraction: f64, what: &str) {
+fn assert_same(percent: f64, fraction: f64, what: &str) {
     let error = (percent - 100.0 * fraction).abs();
     assert!(error < 1e-9, "{what}: {percent}% and not {fraction}");
 }
 
 /// Linux 6.12, tools/perf/pmu-events/arch/x86/{sapphirerapids/spr,emeraldrapids/emr}-metrics.json;
-/// those of Granite Rapids in intel/perfmon @ 6dadedf3aa48 are the same. A pseudo-event's share of
-/// the four is written as the ordinary event over the slots.
+/// those of Granite Rapids in intel/perfmon @ 6dadedf3aa48 are the same. perf divides a
+/// pseudo-event by the sum of the four; this is written here as the ordinary event divided by the
+/// slots.
 const SPR: [(&str, &str); 8] = [
     ("retiring", "UOPS_RETIRED.SLOTS / TOPDOWN.SLOTS_P"),
     (
@@ -78,7 +80,7 @@ const SPR: [(&str, &str); 8] = [
     ),
 ];
 
-/// icelakex/icx-metrics.json, in the same way.
+/// icelakex/icx-metrics.json, written as [`SPR`].
 const ICX: [(&str, &str); 7] = [
     ("retiring", "UOPS_RETIRED.SLOTS / TOPDOWN.SLOTS_P"),
     (
@@ -112,8 +114,8 @@ const ICX: [(&str, &str); 7] = [
     ),
 ];
 
-/// amdzen4/pipeline.json; amdzen5/pipeline.json has 8 for 6, and `bp_redirects.resync`. `d_ratio`
-/// is written as a division.
+/// amdzen4/pipeline.json; amdzen5/pipeline.json has 8 in place of 6, and `bp_redirects.resync` in
+/// place of `resyncs_or_nc_redirects`. `d_ratio` is written as a division.
 const ZEN: [(&str, &str); 14] = [
     ("slots", "6 * LS_NOT_HALTED_CYC"),
     (
@@ -170,8 +172,8 @@ const ZEN: [(&str, &str); 14] = [
 ];
 
 proptest! {
-    /// Without dropped uops, all values are perf's. Dropped uops add to the frontend, and take from
-    /// bad speculation, as the note says.
+    /// Without dropped uops, all values are perf's. Dropped uops are added to `frontend_bound` and
+    /// taken from `bad_speculation`, as the metrics' note says.
     #[test]
     fn sapphire_emerald_and_granite_rapids_agree_with_perf(
         numbers in prop::array::uniform6(1_u32..1 << 30),
@@ -190,7 +192,7 @@ proptest! {
         ];
         for chip in ["sapphire-rapids", "emerald-rapids", "granite-rapids"] {
             for (name, _) in SPR {
-                same(percent(chip, name, &counts), fraction(&SPR, name, &counts), name);
+                assert_same(percent(chip, name, &counts), fraction(&SPR, name, &counts), name);
             }
         }
         counts[6].1 = dropped;
@@ -198,7 +200,7 @@ proptest! {
         for (name, difference) in [("frontend_bound", share), ("bad_speculation", -share)] {
             let perf = fraction(&SPR, name, &counts);
             let own = percent("sapphire-rapids", name, &counts);
-            same(own, (perf + difference).max(0.0), name);
+            assert_same(own, (perf + difference).max(0.0), name);
         }
     }
 
@@ -226,10 +228,10 @@ proptest! {
         ];
         let own = |name| percent("ice-lake-server", name, &counts);
         for (name, _) in &ICX[..6] {
-            same(own(name), fraction(&ICX, name, &counts), name);
+            assert_same(own(name), fraction(&ICX, name, &counts), name);
         }
         let memory_bound = own("backend_memory_share") / 100.0 * own("backend_bound");
-        same(memory_bound, fraction(&ICX, "memory_bound", &counts), "memory_bound");
+        assert_same(memory_bound, fraction(&ICX, "memory_bound", &counts), "memory_bound");
     }
 
     #[test]
@@ -272,7 +274,7 @@ proptest! {
             let table: Vec<(&str, &str)> =
                 formulas.iter().map(|(name, text)| (*name, text.as_str())).collect();
             for (name, _) in &ZEN[1..] {
-                same(percent(chip, name, &counts), fraction(&table, name, &counts), name);
+                assert_same(percent(chip, name, &counts), fraction(&table, name, &counts), name);
             }
         }
     }
@@ -286,7 +288,7 @@ const LEVEL_1: [&str; 4] = [
 ];
 
 #[track_caller]
-fn sum_is(chip: &str, names: &[&str], events: &Counts<'_>, expected: f64) {
+fn assert_sum(chip: &str, names: &[&str], events: &Counts<'_>, expected: f64) {
     let sum: f64 = names.iter().map(|name| percent(chip, name, events)).sum();
     assert!((sum - expected).abs() < 1e-9, "{chip}, {names:?}: {sum}");
 }
@@ -305,17 +307,18 @@ fn level_1_adds_up_to_all_slots() {
     ];
     let chips = ["sapphire-rapids", "emerald-rapids", "granite-rapids"];
     for chip in chips {
-        sum_is(chip, &LEVEL_1, &intel, 100.0);
-        sum_is(chip, &["memory_bound", "core_bound"], &intel, 35.0);
-        sum_is(
+        assert_sum(chip, &LEVEL_1, &intel, 100.0);
+        assert_sum(chip, &["memory_bound", "core_bound"], &intel, 35.0);
+        assert_sum(
             chip,
             &["branch_mispredicts", "machine_clears"],
             &intel,
             20.0,
         );
     }
-    sum_is("ice-lake-server", &LEVEL_1, &intel, 100.0);
-    // For 24 clears, the backend has 2 points more, and bad speculation has 2 points less.
+    assert_sum("ice-lake-server", &LEVEL_1, &intel, 100.0);
+    // The 24 clears add 5 slots each to backend_bound, 2% of all slots, and take them from
+    // bad_speculation.
     assert_eq!(percent("ice-lake-server", "backend_bound", &intel), 37.0);
     let amd = [
         ("LS_NOT_HALTED_CYC", 1_000),
@@ -326,12 +329,12 @@ fn level_1_adds_up_to_all_slots() {
     ];
     let with_sibling = [&LEVEL_1[..], &["smt_contention"]].concat();
     for (chip, contention) in [("epyc-zen4", 10.0), ("epyc-zen5", 32.5)] {
-        sum_is(chip, &with_sibling, &amd, 100.0);
-        sum_is(chip, &["smt_contention"], &amd, contention);
+        assert_sum(chip, &with_sibling, &amd, 100.0);
+        assert_sum(chip, &["smt_contention"], &amd, contention);
     }
 }
 
-/// Counts that overlap leave nothing for the rest.
+/// The three other shares may overlap: here they are 110% of the slots.
 #[test]
 fn bad_speculation_is_never_negative_on_intel() {
     let counts = [
@@ -343,7 +346,7 @@ fn bad_speculation_is_never_negative_on_intel() {
     assert_eq!(percent("sapphire-rapids", "bad_speculation", &counts), 0.0);
 }
 
-/// The same names for the same shares, so that pages, dashboards and rules serve all machines.
+/// Shares have the same names on all machines, so that one dashboard or alert rule serves all.
 #[test]
 fn every_machine_has_level_1_or_stalled_cycles() {
     for chip in Chip::all().iter().filter(|chip| {
@@ -353,9 +356,9 @@ fn every_machine_has_level_1_or_stalled_cycles() {
         let machine = Hardware::of_chip(*chip);
         let metrics = CATALOGUE.select("group:topdown", &machine).unwrap();
         let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
-        let slots = LEVEL_1.iter().all(|name| names.contains(name));
+        let has_level_1 = LEVEL_1.iter().all(|name| names.contains(name));
         let stalls = ["backend_stalled_cycles", "frontend_stalled_cycles"];
-        let cycles = stalls.iter().all(|name| names.contains(name));
-        assert!(slots || cycles, "{chip}: {names:?}");
+        let has_stalled_cycles = stalls.iter().all(|name| names.contains(name));
+        assert!(has_level_1 || has_stalled_cycles, "{chip}: {names:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of each chip, word for word: a change of the catalogue's form must not change them.
+//! The metrics of each chip as a snapshot: a change of the catalogue's format must not change them.
 
 use std::fmt::Write as _;
 
@@ -29,7 +29,7 @@ fn metrics(chip: Chip) -> String {
 
 #[test]
 fn metrics_of_the_chips() {
-    let before = [
+    let platform_names = [
         "grace",
         "neoverse-v2",
         "vera",
@@ -38,7 +38,7 @@ fn metrics_of_the_chips() {
         "snb",
         "generic",
     ];
-    let platforms = before.into_iter().filter_map(Platform::named);
+    let platforms = platform_names.into_iter().filter_map(Platform::named);
     let text: String = platforms.flat_map(Platform::chips).map(metrics).collect();
     insta::assert_snapshot!(text);
 }

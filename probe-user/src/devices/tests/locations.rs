@@ -6,8 +6,8 @@ use crate::{
     machine::Pmus,
 };
 
-/// Two sockets with CPUs on NUMA nodes 0 and 2, as with GPU memory on nodes of its own. NVIDIA's
-/// drivers name PMUs by the node.
+/// The two sockets have their CPUs on NUMA nodes 0 and 2, as on machines whose GPU memory is a node
+/// of its own. NVIDIA's drivers name PMUs by the node.
 #[test]
 fn nvidia_pmus_are_named_by_numa_node() {
     let tree = Tree::new();
@@ -45,7 +45,7 @@ fn nvidia_pmus_are_named_by_numa_node() {
         (Some(1), vec!["nvidia_pcie_pmu_2".into()])
     );
     assert!(!text(&devices).contains("socket 2"), "{}", text(&devices));
-    // Places of metrics have sockets too; the peer socket is in the event's name.
+    // Places of metrics have the sockets too; the peer is the socket in the event's name.
     let pmus = Pmus::read(tree.path()).unwrap();
     let catalogue = Catalogue::builtin().unwrap();
     let chip = Chip::named("grace-cpu-superchip").unwrap();
@@ -72,7 +72,8 @@ pci0000:26/0000:26:00.5 010400 8086:28c0
 pci0000:26/0000:26:00.5/pci10000:80/10000:80:01.0 060400 8086:352a
 pci0000:26/0000:26:00.5/pci10000:80/10000:80:01.0/10000:81:00.0 010802 8086:0b60 nvme/nvme5
 ";
-/// Functions of every root bus, accelerators, and a controller of the chipset.
+/// Functions that every root bus has, network devices, accelerators, and a controller of the
+/// chipset.
 const ON_CHIP: &str = "\
 pci0000:00/0000:00:14.0 0c0330 8086:1bcd
 pci0000:00/0000:00:1c.0 060400 8086:1bb8
@@ -113,7 +114,8 @@ fn narrowed(devices: &Devices, name: &str) -> Vec<String> {
 #[test]
 fn parts_of_stacks_are_those_of_pcm() {
     let numbers = |devices: &Devices, name: &str| devices.find(name).unwrap().1.numbers.clone();
-    // Extreme core count, medium core count, and an unknown layout.
+    // The units of the chipset are those of the dies with extreme and medium core count, and of an
+    // unknown layout.
     for (chipset, qat, dlb) in [
         (1, vec![4], vec![5]),
         (10, vec![5], vec![4]),
@@ -128,11 +130,11 @@ fn parts_of_stacks_are_those_of_pcm() {
         assert_eq!(numbers(&devices, "0000:6a:01.0"), [0, 1, 2]);
         assert_eq!(numbers(&devices, "0000:6b:00.0"), qat, "{chipset}");
         assert_eq!(numbers(&devices, "0000:6d:00.0"), dlb, "{chipset}");
-        let alone = narrowed(&devices, "0000:6b:00.0");
+        let filters = narrowed(&devices, "0000:6b:00.0");
         let filter = |mask: u32| format!("uncore_iio_0/EVENT,ch_mask={mask:#x}/");
         let known = (qat.len() == 1).then(|| filter(1 << qat[0]));
-        assert_eq!(alone, known.into_iter().collect::<Vec<_>>());
-        // DSA and IAA use the same parts.
+        assert_eq!(filters, known.into_iter().collect::<Vec<_>>());
+        // DSA and IAA use the same parts, so no filter counts one of them.
         assert_eq!(narrowed(&devices, "0000:6a:01.0"), [""; 0]);
     }
     let tree = socket(1, 0);
@@ -201,11 +203,11 @@ fn parts_without_devices_are_not_counted() {
     let catalogue = Catalogue::builtin().unwrap();
     let chip = Hardware::of_chip(Chip::named("sapphire-rapids").unwrap());
     let metrics = catalogue.select("group:ddio", &chip).unwrap();
-    let by_part = |metric: &&&crate::catalogue::Metric| {
+    let is_by_part = |metric: &&&crate::catalogue::Metric| {
         let events = metric.pmu.events.values();
         metric.pmu.pattern.to_string() == "uncore_iio_{unit}" && events.len() > 0
     };
-    let metric = metrics.iter().find(by_part).unwrap();
+    let metric = metrics.iter().find(is_by_part).unwrap();
     let counted = |settings: &MetricSettings| -> BTreeMap<String, Vec<u32>> {
         let mut counted: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for group in metric.groups(&pmus, settings).unwrap() {
@@ -253,7 +255,6 @@ fn vera_with(config: &[u8]) -> (Tree, Option<String>) {
     (tree, problem.map(|problem| problem.to_string()))
 }
 
-/// A port that `-e` cannot count is not shown as countable.
 #[test]
 fn a_port_that_no_pmu_counts_is_refused() {
     let why = |config: &[u8]| vera_with(config).1;
@@ -279,10 +280,10 @@ fn reserved_pointer_bits_and_short_registers_are_ignored() {
     let word = |config: &mut [u8], at: usize, value: u32| {
         config[at..at + 4].copy_from_slice(&value.to_le_bytes());
     };
-    // The pointer to the mapping register with its two reserved bits set.
+    // The pointer to the mapping register has its two reserved bits set.
     word(&mut config, 0x148, 0x0023 | 1 << 16 | 0x203 << 20);
     assert_eq!(kind(&config), ComplexKind::RootComplex(4));
-    // A DVSEC of NVIDIA's with the same id, too short for the fields, before the right one.
+    // Before the register there is a DVSEC of NVIDIA's with the same id, too short for the fields.
     word(&mut config, 0x14c, 0x10de | 0xc << 20);
     assert_eq!(kind(&config), ComplexKind::RootComplex(4));
     word(&mut config, 0x204, 0x10de | 0x10 << 20);
@@ -293,27 +294,27 @@ fn reserved_pointer_bits_and_short_registers_are_ignored() {
 fn a_filtered_address_must_be_behind_the_pmus_root_complex() {
     let (tree, _) = vera_with(&mapping(0xc0, 5, 2, 4, 0));
     let pmus = Pmus::read(tree.path()).unwrap();
-    let refused = |complex: u32, address: &str| {
+    let refusal = |complex: u32, address: &str| {
         let text = format!("nvidia_pcie_pmu_0_rc_{complex}/event=0,src_bdf={address}/");
         let error = crate::event::parse(&text, &pmus).err();
         error.map(|error| error.to_string())
     };
-    assert_eq!(refused(4, "0005:c1:00.0"), None);
+    assert_eq!(refusal(4, "0005:c1:00.0"), None);
     // An address without a domain is not checked.
-    assert_eq!(refused(1, "c1:00.0"), None);
+    assert_eq!(refusal(1, "c1:00.0"), None);
     assert_eq!(
-        refused(1, "0005:c1:00.0").unwrap(),
+        refusal(1, "0005:c1:00.0").unwrap(),
         "the filter src_bdf=0005:c1:00.0 of `nvidia_pcie_pmu_0_rc_1` cannot be used: 0005:c1:00.0 \
          is behind root complex 4 of socket 0; name the PMU of that one"
     );
     assert!(
-        refused(4, "0006:c1:00.0")
+        refusal(4, "0006:c1:00.0")
             .unwrap()
             .contains("of 0006:c1:00.0: ")
     );
 }
 
-/// On a Grace CPU Superchip NVLink-C2C0 counts the other socket's PCIe devices; the owner of a GPU
+/// On a Grace CPU Superchip, NVLink-C2C0 counts the other socket's PCIe devices. The owner of a GPU
 /// on PCIe did not cause that traffic.
 #[test]
 fn a_gpu_on_pcie_is_not_on_a_link() {

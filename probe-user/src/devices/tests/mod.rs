@@ -30,7 +30,7 @@ fn grace() -> Tree {
     tree
 }
 
-/// Root ports and their registers by the document's table, with devices behind them.
+/// A Vera: root ports and their registers by the document's table, with devices behind them.
 fn vera() -> Tree {
     let tree = Tree::new();
     for line in VERA_MAPPING.lines() {

@@ -9,7 +9,7 @@ use crate::{
     sys::roots::Roots,
 };
 
-/// A sysfs under construction.
+/// A tree of sysfs that a test fills.
 pub(super) struct Tree(test_support::Tree);
 
 impl Tree {
@@ -42,7 +42,7 @@ impl Tree {
         self.0.pmu(name, files);
     }
 
-    /// Adds the functions of a table.
+    /// Adds the functions of a table. A line has the path, the class, the ids, and any names.
     pub(super) fn table(&self, table: &str) {
         for line in table.lines() {
             let mut words = line.split(' ');

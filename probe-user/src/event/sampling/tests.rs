@@ -8,32 +8,33 @@ fn pmus(machine: &str) -> Pmus {
     Pmus::read(&sysfs(machine)).unwrap()
 }
 
-fn one(text: &str) -> Result<SampledEvent, String> {
+/// The first of the sampled events of a list, on the machine `spr`.
+fn sampled_event(text: &str) -> Result<SampledEvent, String> {
     let all = sampled(text, &pmus("spr"), Some(100_000));
     all.map(|mut all| all.remove(0))
         .map_err(|it| it.to_string())
 }
 
 #[test]
-fn rates_and_precision_are_taken_out_of_the_event() {
-    let event = one("cycles").unwrap();
+fn rates_and_precision_are_removed_from_the_event() {
+    let event = sampled_event("cycles").unwrap();
     let frequency = Rate::Frequency(DEFAULT_FREQUENCY);
     assert_eq!((event.rate, event.precise), (frequency, 0));
     assert!(event.skids());
-    let event = one("cpu/cache-misses,period=5000/u").unwrap();
+    let event = sampled_event("cpu/cache-misses,period=5000/u").unwrap();
     assert_eq!(event.rate, Rate::Period(5000));
     assert!(event.exclude.kernel);
-    let event = one("page-faults/period=3/").unwrap();
+    let event = sampled_event("page-faults/period=3/").unwrap();
     assert_eq!(
         (event.name.as_str(), event.rate),
         ("page-faults", Rate::Period(3))
     );
     assert!(!event.skids());
     // The kernel samples clocks only by a period.
-    let event = one("cpu-clock/freq=1000/").unwrap();
+    let event = sampled_event("cpu-clock/freq=1000/").unwrap();
     assert_eq!(event.rate, Rate::Period(1_000_000));
     // A clock that samples one privilege level counts all of them.
-    let counted = |text: &str| one(text).unwrap().counts_as_it_samples();
+    let counted = |text: &str| sampled_event(text).unwrap().counts_as_it_samples();
     assert!(counted("cpu-clock") && counted("page-faults:u") && counted("cycles:k"));
     assert!(!counted("cpu-clock:u") && !counted("task-clock:k"));
 }
@@ -65,7 +66,7 @@ fn with_ibs_the_kernel_decides_on_precision() {
 
 #[test]
 fn an_event_that_cannot_be_sampled_is_refused_in_a_sentence() {
-    let error = |text: &str| one(text).unwrap_err();
+    let error = |text: &str| sampled_event(text).unwrap_err();
     let cases = [
         (
             "cpu-clock/period=9999/",
@@ -93,8 +94,8 @@ fn an_event_that_cannot_be_sampled_is_refused_in_a_sentence() {
         assert!(error.contains(expected), "{text}: {error}");
     }
     // The metric's name contains neither the rate nor the precision.
-    for twice in ["cycles/freq=99/,cycles/freq=199/", "cycles,cycles:p"] {
-        let error = error(twice);
+    for list in ["cycles/freq=99/,cycles/freq=199/", "cycles,cycles:p"] {
+        let error = error(list);
         assert!(
             error.starts_with("`cycles` is to be sampled twice"),
             "{error}"
@@ -106,8 +107,9 @@ fn an_event_that_cannot_be_sampled_is_refused_in_a_sentence() {
             .len(),
         2
     );
-    // One of each kind of core.
+    // One event for each kind of core.
     assert_eq!(sampled("cycles", &pmus("hybrid"), None).unwrap().len(), 2);
-    let many: Vec<String> = (0..9).map(|at| format!("r{at}c")).collect();
+    // One more than the maximum, 8.
+    let many: Vec<String> = (0..9).map(|digit| format!("r{digit}c")).collect();
     assert!(error(&many.join(",")).starts_with("9 events are to be sampled"));
 }

@@ -5,15 +5,15 @@ use test_support::Tree;
 use super::{Pmus, machine, refusal};
 use crate::event::parse_countable;
 
-fn check(pmus: &Pmus, table: &[(&str, &str)]) {
+fn assert_refusals(pmus: &Pmus, table: &[(&str, &str)]) {
     for (text, sentence) in table {
         assert_eq!(refusal(text, pmus), *sentence, "{text}");
     }
 }
 
 #[test]
-fn errors_of_the_syntax() {
-    check(
+fn wrong_syntax_is_reported_with_its_column() {
+    assert_refusals(
         &machine("spr"),
         &[
             (
@@ -99,8 +99,8 @@ fn errors_of_the_syntax() {
 }
 
 #[test]
-fn errors_of_names() {
-    check(
+fn wrong_names_are_reported_with_a_correction() {
+    assert_refusals(
         &machine("spr"),
         &[
             (
@@ -156,8 +156,8 @@ fn errors_of_names() {
 }
 
 #[test]
-fn errors_of_terms() {
-    check(
+fn wrong_terms_are_reported() {
+    assert_refusals(
         &machine("grace"),
         &[
             (
@@ -217,7 +217,7 @@ fn errors_of_terms() {
             ),
         ],
     );
-    check(
+    assert_refusals(
         &machine("odd"),
         &[
             (
@@ -255,8 +255,8 @@ fn errors_of_terms() {
 }
 
 #[test]
-fn errors_of_modifiers() {
-    check(
+fn wrong_modifiers_are_reported() {
+    assert_refusals(
         &machine("spr"),
         &[
             (
@@ -301,8 +301,8 @@ fn errors_of_modifiers() {
 }
 
 #[test]
-fn errors_of_groups() {
-    check(
+fn groups_that_the_kernel_cannot_open_are_reported() {
+    assert_refusals(
         &machine("grace"),
         &[
             (
@@ -331,9 +331,9 @@ fn errors_of_groups() {
 }
 
 #[test]
-fn errors_of_the_machine() {
+fn events_that_the_machine_cannot_count_are_reported() {
     let odd = machine("odd");
-    check(
+    assert_refusals(
         &odd,
         &[
             (
@@ -363,7 +363,7 @@ fn errors_of_the_machine() {
 
 /// A machine without a core PMU, such as most virtual machines.
 #[test]
-fn errors_without_a_core_pmu() {
+fn events_that_need_a_core_pmu_are_reported_without_one() {
     let root = Tree::new();
     root.pmu("software", &[("type", "1\n")]);
     let pmus = Pmus::read(root.path()).unwrap();

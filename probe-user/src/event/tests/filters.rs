@@ -14,7 +14,7 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn a_device_address_is_encoded_and_enabled() {
-    // Bits 8 to 23 and 24 of config1.
+    // `src_bdf` is in bits 8 to 23 of config1, and `src_bdf_en` in bit 24.
     let filtered = counter("nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/");
     assert_eq!(
         (filtered.config, filtered.config1),
@@ -93,13 +93,13 @@ fn one_root_complex_has_one_source_filter() {
         )
         .contains("would narrow")
     );
-    let fine = [
+    let accepted = [
         "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/,nvidia_pcie_pmu_0_rc_4/wr_bytes,src_bdf=27:01.1/",
         "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/,nvidia_pcie_pmu_0_rc_4/cycles/",
         "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/,nvidia_pcie_pmu_0_rc_1/wr_bytes,src_bdf=28:00.0/",
         "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1/,nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=2/",
     ];
-    for text in fine {
+    for text in accepted {
         parse(text, &machine("vera")).unwrap();
     }
 }
@@ -132,8 +132,12 @@ fn sources_and_destinations_of_the_fabric_are_encoded() {
 
 proptest! {
     #[test]
-    fn the_mask_matches_exactly_the_range(bits in 0_u32..40, at in 0_u64..1 << 20, other: u64) {
-        let base = at << bits;
+    fn the_mask_matches_exactly_the_range(
+        bits in 0_u32..40,
+        multiple in 0_u64..1 << 20,
+        other: u64,
+    ) {
+        let base = multiple << bits;
         let end = base + ((1 << bits) - 1);
         let range = format!("dst_addr={base:#x}-{end:#x}");
         let filtered = counter(&format!("nvidia_pcie_tgt_pmu_0_rc_1/rd_req,{range}/"));

@@ -1,4 +1,4 @@
-//! Names of the kernel's tables and their numbers in `include/uapi/linux/perf_event.h`.
+//! Generic names have the numbers of `include/uapi/linux/perf_event.h`.
 
 use super::{Counter, Source, counter, event, machine, refusal};
 use crate::event::{Scope, generic};
@@ -71,8 +71,8 @@ fn software_names_have_their_numbers() {
             "{name}"
         );
         let unit = event(name, &odd).unit;
-        let clock = matches!(name, "cpu-clock" | "task-clock");
-        assert_eq!(unit.as_deref(), clock.then_some("ns"), "{name}");
+        let is_clock = matches!(name, "cpu-clock" | "task-clock");
+        assert_eq!(unit.as_deref(), is_clock.then_some("ns"), "{name}");
     }
     assert_eq!(
         refusal("bpf-output", &odd),
@@ -111,8 +111,11 @@ fn cache_names_have_their_numbers() {
     let spr = machine("spr");
     let mut accepted = 0;
     for (cache, id, allowed) in caches {
-        for (many, one, op) in operations {
-            let (all, misses) = (format!("{cache}-{many}"), format!("{cache}-{one}-misses"));
+        for (plural, singular, op) in operations {
+            let (all, misses) = (
+                format!("{cache}-{plural}"),
+                format!("{cache}-{singular}-misses"),
+            );
             if allowed.contains(&op) {
                 let config = id | op << 8;
                 assert_eq!(counter(&all, &spr), numbered("cpu", 3, config), "{all}");
@@ -128,7 +131,7 @@ fn cache_names_have_their_numbers() {
                     assert_eq!(
                         refusal(&name, &spr),
                         format!(
-                            "no hardware counts `{name}`: perf knows no {one} on {cache}; use \
+                            "no hardware counts `{name}`: perf knows no {singular} on {cache}; use \
                              {cache}-loads"
                         )
                     );
@@ -185,11 +188,11 @@ fn names_that_only_look_like_cache_events_are_none() {
     }
 }
 
-/// All names that can be suggested can be counted.
 #[test]
-fn every_listed_name_resolves() {
+fn every_name_that_can_be_suggested_resolves() {
     let spr = machine("spr");
     let names: Vec<String> = generic::names().collect();
+    // Hardware, software, scheduler and cache events, and duration_time.
     assert_eq!(names.len(), 14 + 14 + 7 + 32 + 1);
     for name in names {
         assert_eq!(event(&name, &spr).name, name);

@@ -1,4 +1,4 @@
-//! Resolved events of correct lists on a machine.
+//! Correct lists, resolved on a machine.
 
 use super::{Source, counter, event, machine, parse};
 use crate::{
@@ -51,7 +51,7 @@ fn generic_names_between_slashes_are_the_pmus_events() {
 }
 
 #[test]
-fn cycles_without_a_pmu_are_the_cpus() {
+fn cycles_without_a_pmu_are_those_of_the_cpu() {
     let grace = machine("grace");
     assert_eq!(counter("cycles", &grace).type_, 0);
     let scf = counter("nvidia_scf_pmu_0/cycles/", &grace);
@@ -111,7 +111,7 @@ fn generic_events_resolve_on_each_kind_of_core() {
             expected("cpu_core/LLC-load-misses/", "0-3", core | 0x1_0002)
         ]
     );
-    // Also in a group with an event of one kind, and for a name as printed.
+    // The same holds in a group with an event of one kind, and for a name as it is printed.
     assert_eq!(
         kinds("{cpu_atom/branch-misses/,cycles}", &hybrid)[1],
         expected("cpu_atom/cycles/", "4-11", atom)
@@ -202,13 +202,13 @@ fn units_scales_and_names_are_read() {
 #[test]
 fn modifiers_exclude_the_other_levels() {
     let spr = machine("spr");
-    let without = |user, kernel, hv| Exclude { user, kernel, hv };
+    let excluded = |user, kernel, hv| Exclude { user, kernel, hv };
     for (text, exclude, name) in [
         ("cycles", NOTHING, "cycles"),
         ("cycles:u", ONLY_USER, "cycles:u"),
         ("cycles:k", ONLY_KERNEL, "cycles:k"),
-        ("cycles:h", without(true, true, false), "cycles:h"),
-        ("cycles:ku", without(false, false, true), "cycles:uk"),
+        ("cycles:h", excluded(true, true, false), "cycles:h"),
+        ("cycles:ku", excluded(false, false, true), "cycles:uk"),
         ("cycles:ukh", NOTHING, "cycles:ukh"),
         ("cpu/slots/k", ONLY_KERNEL, "cpu/slots/k"),
         ("cpu/slots/:k", ONLY_KERNEL, "cpu/slots/k"),
@@ -232,7 +232,7 @@ fn the_modifiers_of_a_group_apply_to_its_events() {
     let groups = parse(text, &spr).unwrap();
     let shape: Vec<_> = groups
         .iter()
-        .map(|g| (g.explicit, g.events.len()))
+        .map(|group| (group.explicit, group.events.len()))
         .collect();
     assert_eq!(shape, [(false, 1), (true, 5), (false, 1)]);
     let [cycles, rest @ ..] = &groups[1].events[..] else {

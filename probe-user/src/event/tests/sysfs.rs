@@ -1,4 +1,4 @@
-//! Facts read from the PMUs' directories.
+//! What is read from the PMUs' directories in sysfs.
 
 use std::path::Path;
 
@@ -87,7 +87,7 @@ fn properties_of_pmus_and_events_are_read() {
     assert_eq!(core.caps["slots"], "0x00000008");
 }
 
-/// Each error is reported only when its PMU is used: the rest of the machine counts.
+/// Each error is reported only when its PMU is used: all other PMUs work.
 #[test]
 fn malformed_pmus_are_reported_when_used() {
     let odd = machine("odd");

@@ -12,7 +12,7 @@ fn refusal(text: &str) -> (usize, String) {
 }
 
 #[test]
-fn errors_point_at_the_column() {
+fn syntax_errors_state_the_column_and_what_is_expected() {
     const VALUE: &str = "a number, an event, `min(`, `max(` or `(`";
     for (text, column, expected) in [
         ("A +", 4, VALUE),

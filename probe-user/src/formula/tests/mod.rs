@@ -1,4 +1,4 @@
-//! Tests of the engine: values, reasons, columns of errors, and properties for every input.
+//! Tests of formulas: values, reasons for none, columns of errors, and properties for every input.
 
 mod errors;
 mod properties;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Absent, EventCount, Formula, Implicit, Input, NoValue};
 
-/// Counts by name, all with a running ratio of 1 unless given.
+/// Counts and quantities by name. Counts have a running ratio of 1 unless one is given.
 #[derive(Default)]
 struct Table {
     events: BTreeMap<String, Result<EventCount, Absent>>,

@@ -1,4 +1,4 @@
-//! Properties that hold for every input: the engine against a second, plain evaluator.
+//! Properties that hold for every input. Values are compared with those of a second evaluator.
 
 use proptest::prelude::*;
 
@@ -22,10 +22,10 @@ fn table() -> Table {
         .implicit(Implicit::Slots, 8.0)
 }
 
-/// Evaluates on a stack machine; `None` if there is no value.
+/// The value of a tree by a second evaluator; `None` if there is no value.
 ///
 /// A postfix program made from the tree runs on a stack of numbers and absences. It shares only the
-/// tree with the engine.
+/// tree with the evaluation of formulas.
 fn reference(expr: &Expr) -> Option<f64> {
     enum Step<'a> {
         Visit(&'a Expr),
@@ -197,13 +197,13 @@ proptest! {
         if let Ok(formula) = Formula::parse(&text) {
             prop_assert_eq!(formula.expr, expr, "{}", text);
         } else {
-            let longest = text.len() > super::super::MAX_LENGTH;
-            prop_assert!(longest, "{}", text);
+            let is_too_long = text.len() > super::super::MAX_LENGTH;
+            prop_assert!(is_too_long, "{}", text);
         }
     }
 
     #[test]
-    fn the_engine_agrees_with_the_reference(expr in tree()) {
+    fn evaluation_agrees_with_the_reference(expr in tree()) {
         let text = expr.to_string();
         prop_assume!(text.len() <= super::super::MAX_LENGTH);
         let formula = Formula::parse(&text).unwrap();
@@ -218,7 +218,7 @@ proptest! {
         }
     }
 
-    /// Texts made of valid words reach deeper than random ones.
+    /// Texts made of valid words reach more of the parser than random texts.
     #[test]
     fn no_sequence_of_valid_words_panics(
         words in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Values of formulas, and reasons for none.
+//! Values of formulas, and the reasons for having none.
 
 use super::{Absent, EventCount, Formula, Implicit, NoValue, Table, value};
 
@@ -37,14 +37,14 @@ fn conditions_take_one_branch() {
         let value_for = |left: u32| number(&format!("1 if {left} {comparison} 2 else 0"));
         assert_eq!([1, 2, 3].map(value_for), expected, "{comparison}");
     }
-    // The branch not taken needs no counts.
+    // The other branch needs no counts.
     let table = Table::new(&[("A", 0.0), ("B", 5.0)]);
     assert_eq!(value("B / A if A else B", &table), Ok(5.0));
     assert_eq!(value("B if B > A else C", &table), Ok(5.0));
 }
 
 #[test]
-fn events_have_dots_and_any_case() {
+fn names_of_events_may_have_dots_and_any_case() {
     let table = Table::new(&[("UNC_M_CAS_COUNT.RD", 6.0), ("cmem_rd_data", 4.0)]);
     assert_eq!(value("UNC_M_CAS_COUNT.RD * cmem_rd_data", &table), Ok(24.0));
     let formula = Formula::parse("B + A * (B - 1) / slots + seconds").unwrap();
@@ -155,7 +155,7 @@ fn the_running_ratio_is_the_smallest_of_the_events_used() {
 }
 
 #[test]
-fn the_smallest_divisor_contains_an_event() {
+fn the_smallest_divisor_is_one_with_an_event() {
     let table = Table::new(&[("A", 644.0), ("B", 40.0)]).implicit(Implicit::Seconds, 0.5);
     let smallest = |text: &str| {
         let formula = Formula::parse(text).unwrap();

@@ -29,11 +29,11 @@ const ARCHITECTURAL: [(u64, u64); 8] = [
 /// The event code of fixed counters, by the kernel's convention.
 const FIXED: u64 = 0x00;
 
-/// A model-specific event that every load of a program causes, by the catalogue.
+/// The catalogue's name of a model-specific event that every load of a program causes.
 const LOADS: &str = "MEM_INST_RETIRED.ALL_LOADS";
 
-/// Loads in the loop that causes this event.
-const LOOP: u32 = 100_000;
+/// Loads in the loop that causes the event [`LOADS`].
+const LOOP_LOADS: u32 = 100_000;
 
 /// Whether a counter of an Intel core needs more than the architectural events.
 pub(super) fn is_model_specific(counter: &Counter) -> bool {
@@ -45,7 +45,7 @@ pub(super) fn is_model_specific(counter: &Counter) -> bool {
     !counter.is_generic() && (counter.is_cache() || !is_architectural)
 }
 
-/// The event [`LOADS`] of this machine's cores; None if the catalogue has none for them.
+/// The event [`LOADS`] of this machine's cores; `None` if the catalogue has none for them.
 pub(super) fn model_specific_event(
     catalogue: &Catalogue,
     machine: &Hardware,
@@ -73,7 +73,7 @@ pub(super) fn counts_nothing(event: &Counter) -> bool {
         let opened = perf::open_own(&event.attr(), cpu, None).ok()?;
         perf::enable(opened.as_fd()).ok()?;
         let word = 0_u32;
-        for _ in 0..LOOP {
+        for _ in 0..LOOP_LOADS {
             black_box(*black_box(&word));
         }
         let readings = perf::read_group(opened.as_fd(), 1).ok()?;

@@ -30,14 +30,14 @@ const ROUNDS: u64 = 500_000;
 /// Instructions that the loop executes.
 const EXECUTED_INSTRUCTIONS: u64 = ROUNDS * PER_ROUND;
 
-/// The tolerated error is 1 in this number, more than entering and leaving the kernel adds.
+/// A count may be wrong by 1 in this number, more than entering and leaving the kernel adds.
 const TOLERANCE: u64 = 100;
 
 /// More counters than any core PMU has.
 const MAX_COUNTERS: usize = 64;
 
-/// Number of tries: a counter that another user or the hypervisor takes for a moment is free again
-/// at the next try.
+/// Number of tries: a counter that another user or the hypervisor takes for a moment is free at the
+/// next try.
 const TRIES: usize = 3;
 
 /// The time between two tries.
@@ -57,7 +57,7 @@ pub(crate) struct CounterTestResult {
 /// Why the counters of a PMU could not be tested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CounterTestError {
-    /// The PMU names no event with a known true count.
+    /// The PMU names no event that counts instructions.
     #[error("it names no event that counts instructions")]
     NoEvent,
     /// This process cannot run on the PMU's CPUs.
@@ -79,7 +79,9 @@ pub(crate) enum CounterTestError {
 impl CounterTestResult {
     /// Whether a count equals the executed instructions, so that this number is the reference.
     fn has_true_count(&self) -> bool {
-        self.counts.iter().any(|count| near(*count, self.executed))
+        self.counts
+            .iter()
+            .any(|count| is_near(*count, self.executed))
     }
 
     /// How many counters count correctly, from the first on. If no count equals the executed
@@ -91,11 +93,11 @@ impl CounterTestResult {
         } else {
             self.counts.first().copied().unwrap_or(0)
         };
-        let right = |count: &&u64| reference > 0 && near(**count, reference);
-        self.counts.iter().take_while(right).count()
+        let is_right = |count: &&u64| reference > 0 && is_near(**count, reference);
+        self.counts.iter().take_while(is_right).count()
     }
 
-    /// What is wrong with the counters of a PMU; None if nothing is.
+    /// What is wrong with the counters of a PMU; `None` if nothing is.
     pub(crate) fn fault(&self, pmu: &str) -> Option<String> {
         let (all, working, executed) = (self.counts.len(), self.working(), self.executed);
         if let Some(wrong) = self.counts.get(working) {
@@ -123,7 +125,7 @@ impl CounterTestResult {
 /// The test of a core PMU's counters, with the event to count.
 pub(crate) struct CounterTest {
     pub(crate) event: Counter,
-    /// In perf's syntax.
+    /// The event in perf's syntax.
     name: String,
 }
 
@@ -157,12 +159,12 @@ impl CounterTest {
                     event: self.name.clone(),
                     reason: error.to_string(),
                 })?;
-            let most = opened.len();
+            let opened_count = opened.len();
             while !opened.is_empty() {
-                if let Some(counts) = best(&opened) {
+                if let Some(counts) = best_counts(&opened) {
                     return Ok(CounterTestResult {
                         executed: EXECUTED_INSTRUCTIONS,
-                        held: most - counts.len(),
+                        held: opened_count - counts.len(),
                         counts,
                     });
                 }
@@ -176,16 +178,17 @@ impl CounterTest {
     }
 }
 
-/// Pins this thread to the first CPU of the PMU that it may run on.
+/// Pins this thread to the first CPU of the PMU that it may run on, and returns the CPU. `None` if
+/// there is none.
 pub(super) fn pin(scope: &Scope) -> Option<u32> {
     let allowed = sched_getaffinity(None).ok()?;
     let runs_on = |cpu: &u32| usize::try_from(*cpu).is_ok_and(|cpu| allowed.is_set(cpu));
     let cpu = (0..u32::try_from(CpuSet::MAX_CPU).ok()?)
         .filter(|cpu| scope.counts_on(*cpu))
         .find(runs_on)?;
-    let mut only = CpuSet::new();
-    only.set(usize::try_from(cpu).ok()?);
-    sched_setaffinity(None, &only).ok()?;
+    let mut one_cpu = CpuSet::new();
+    one_cpu.set(usize::try_from(cpu).ok()?);
+    sched_setaffinity(None, &one_cpu).ok()?;
     Some(cpu)
 }
 
@@ -201,24 +204,23 @@ fn open_all(counter: &Counter, cpu: u32) -> io::Result<Vec<OwnedFd>> {
     Ok(opened)
 }
 
-/// The counts of the run in which most counters were right; None if the group never ran.
-fn best(group: &[OwnedFd]) -> Option<Vec<u64>> {
+/// The counts of the run in which most counters were right; `None` if the group never ran.
+fn best_counts(group: &[OwnedFd]) -> Option<Vec<u64>> {
     let mut best: Option<CounterTestResult> = None;
     for attempt in 0..TRIES {
         if attempt > 0 {
             thread::sleep(PAUSE);
         }
-        let Some(counts) = run(group) else { continue };
+        let Some(counts) = run_loop(group) else {
+            continue;
+        };
         let counted = CounterTestResult {
             executed: EXECUTED_INSTRUCTIONS,
             counts,
             held: 0,
         };
-        let right = |counted: &CounterTestResult| (counted.has_true_count(), counted.working());
-        if best
-            .as_ref()
-            .is_none_or(|best| right(&counted) > right(best))
-        {
+        let rank = |counted: &CounterTestResult| (counted.has_true_count(), counted.working());
+        if best.as_ref().is_none_or(|best| rank(&counted) > rank(best)) {
             best = Some(counted);
         }
         if best
@@ -231,14 +233,15 @@ fn best(group: &[OwnedFd]) -> Option<Vec<u64>> {
     best.map(|best| best.counts)
 }
 
-/// The count of each counter of the group for one run of the loop.
-fn run(group: &[OwnedFd]) -> Option<Vec<u64>> {
+/// The count of each counter of the group for one run of the loop; `None` if the group was not on
+/// the PMU all the time.
+fn run_loop(group: &[OwnedFd]) -> Option<Vec<u64>> {
     let leader = group[0].as_fd();
     let before = perf::read_group(leader, group.len()).ok();
     perf::enable(leader).ok()?;
     spin(ROUNDS);
     let ran = perf::read_group(leader, group.len());
-    // Takes the group off the PMU until the next run, which shows whether this failed.
+    // Takes the group off the PMU until the next run. If this fails, the next run shows it.
     let _ = perf::disable(leader);
     // If other users hold counters, the pinned group is in an error state, and reading it fails.
     let ran = ran.ok()?;
@@ -250,7 +253,7 @@ fn run(group: &[OwnedFd]) -> Option<Vec<u64>> {
     ran.iter().enumerate().map(delta).collect()
 }
 
-fn near(count: u64, reference: u64) -> bool {
+fn is_near(count: u64, reference: u64) -> bool {
     count.abs_diff(reference) <= reference / TOLERANCE
 }
 

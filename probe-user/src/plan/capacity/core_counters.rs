@@ -1,14 +1,14 @@
-//! How many counters a core PMU has for any event, and which events have one of their own.
+//! How many counters a core PMU has for any event, and which events have a fixed counter.
 
 use super::{Capacity, RequestedEvent};
 use crate::{event, machine::Pmus, plan::planner::requested_event};
 
-/// Cores with this many general counters or fewer keep none free for other users: a ratio of two
+/// Cores with at most this many general counters keep none free for other users: a ratio of two
 /// events needs both.
-const NONE_FREE: usize = 2;
+const MAX_WITHOUT_RESERVE: usize = 2;
 
 /// More counters than any core PMU has.
-const MOST: usize = 64;
+const MAX_COUNTERS: usize = 64;
 
 /// Events with a fixed counter on some cores.
 const FIXED: [&str; 2] = ["cycles", "instructions"];
@@ -23,7 +23,7 @@ pub(crate) struct CoreCounters {
     pub(crate) general: usize,
     /// Events that have a fixed counter, in addition to the general ones.
     pub(crate) fixed: Vec<&'static str>,
-    /// General counters by the documents of the core.
+    /// General counters by the documents of the core; `None` if they do not say.
     pub(crate) documented: Option<usize>,
     /// Whether the machine was probed; if not, the numbers are from the documents.
     pub(crate) is_probed: bool,
@@ -32,32 +32,32 @@ pub(crate) struct CoreCounters {
 }
 
 impl Capacity {
-    /// The counters of a core PMU; None where neither a probe nor the documents say how many.
+    /// The counters of a core PMU; `None` if neither a probe nor the documents say how many.
     pub(crate) fn core_counters(&self, pmu: &str, pmus: &Pmus) -> Option<CoreCounters> {
-        let known = self.general_counters(pmu)?;
-        let event = |name: &&str| {
+        let counters = self.general_counters(pmu)?;
+        let event_on_pmu = |name: &&str| {
             let parsed = event::parse(name, pmus).ok()?;
             let mut events = parsed.iter().flat_map(|group| &group.events);
             events.find_map(|event| {
                 requested_event(event).filter(|it| it.counter.pmu.as_deref() == Some(pmu))
             })
         };
-        let copied = GENERAL.iter().find_map(event);
-        let fits = |copies: usize, own: Option<RequestedEvent>| {
-            let copies = copied.iter().flat_map(|it| vec![it.clone(); copies]);
-            let all: Vec<RequestedEvent> = copies.chain(own).collect();
+        let general_event = GENERAL.iter().find_map(event_on_pmu);
+        let fits = |copies: usize, other: Option<RequestedEvent>| {
+            let copies = general_event.iter().flat_map(|it| vec![it.clone(); copies]);
+            let all: Vec<RequestedEvent> = copies.chain(other).collect();
             let hardware: Vec<&RequestedEvent> = all.iter().collect();
             !all.is_empty() && self.fits_beside(&hardware, &all, 0).is_ok()
         };
         // A guest may lack a documented fixed counter. Then a general counter was taken for it, and
-        // `known` is one too low.
-        let general = match copied {
-            Some(_) => (known..MOST).find(|general| !fits(general + 1, None))?,
-            None => known,
+        // `counters` is one too low.
+        let general = match general_event {
+            Some(_) => (counters..MAX_COUNTERS).find(|general| !fits(general + 1, None))?,
+            None => counters,
         };
         let is_fixed = |name: &&str| {
-            let own = event(name).filter(|_| copied.is_some());
-            own.is_some_and(|own| fits(general, Some(own)))
+            let event = event_on_pmu(name).filter(|_| general_event.is_some());
+            event.is_some_and(|event| fits(general, Some(event)))
         };
         Some(CoreCounters {
             general,
@@ -77,12 +77,12 @@ impl Capacity {
     /// How many counters of a core PMU stay free for others.
     pub(super) fn reserve(&self, pmu: Option<&str>) -> usize {
         match pmu.and_then(|pmu| self.general_counters(pmu)) {
-            Some(0..=NONE_FREE) => 0,
+            Some(0..=MAX_WITHOUT_RESERVE) => 0,
             _ => self.reserve,
         }
     }
 
-    /// How many counters of a core PMU count any event; None if unknown.
+    /// How many counters of a core PMU count any event; `None` if unknown.
     fn general_counters(&self, pmu: &str) -> Option<usize> {
         let working = self.working(pmu).map(|working| working.general);
         working.or_else(|| Some(self.documented.get(pmu)?.counters))

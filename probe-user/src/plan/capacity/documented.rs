@@ -10,6 +10,7 @@ use crate::{
 /// The counters of a PMU, as the catalogue documents them.
 #[derive(Clone, Default)]
 pub(super) struct DocumentedCounters {
+    /// Counters without the fixed ones.
     pub(super) counters: usize,
     /// Events with a fixed counter, or that some counters cannot count.
     pub(super) constrained: Vec<(Counter, EventSpec)>,
@@ -43,6 +44,7 @@ pub(super) fn constrained_events(
 }
 
 impl DocumentedCounters {
+    /// The catalogue's entry of an event that not every counter can count; `None` for other events.
     pub(super) fn constraint(&self, wanted: &RequestedEvent) -> Option<&EventSpec> {
         let mut constrained = self.constrained.iter();
         let entry = constrained.find(|(counter, _)| *counter == wanted.counter);
@@ -56,14 +58,14 @@ impl DocumentedCounters {
         counters: usize,
         reserve: usize,
     ) -> bool {
-        let any: Vec<usize> = (0..counters).collect();
+        let any_counter: Vec<usize> = (0..counters).collect();
         let mut fixed: Vec<&EventSpec> = Vec::new();
         let mut general: Vec<Vec<usize>> = Vec::new();
         for wanted in hardware {
             match self.constraint(wanted) {
                 // The fixed counter counts the event once; with another filter it needs a general
                 // counter.
-                Some(spec) if spec.fixed && fixed.iter().all(|known| known.perf != spec.perf) => {
+                Some(spec) if spec.fixed && fixed.iter().all(|other| other.perf != spec.perf) => {
                     fixed.push(spec);
                 }
                 Some(EventSpec {
@@ -75,14 +77,15 @@ impl DocumentedCounters {
                         .map(|counter| usize::from(*counter))
                         .collect(),
                 ),
-                _ => general.push(any.clone()),
+                _ => general.push(any_counter.clone()),
             }
         }
         general.len() + reserve <= counters && assign(&general, &mut vec![false; counters])
     }
 }
 
-/// Whether each event can have a free counter among those that can count it.
+/// Whether each event can have a free counter of its own. `events` has the counters that can count
+/// each event.
 fn assign(events: &[Vec<usize>], taken: &mut Vec<bool>) -> bool {
     let Some((first, rest)) = events.split_first() else {
         return true;
@@ -92,8 +95,8 @@ fn assign(events: &[Vec<usize>], taken: &mut Vec<bool>) -> bool {
             return false;
         }
         taken[*counter] = true;
-        let placed = assign(rest, taken);
+        let fits = assign(rest, taken);
         taken[*counter] = false;
-        placed
+        fits
     })
 }

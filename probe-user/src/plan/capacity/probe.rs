@@ -21,10 +21,11 @@ use crate::{
 /// Long enough for the kernel to run every waiting group (`perf_event_mux_interval_ms` is 4 ms).
 const FULL_ROTATION: Duration = Duration::from_millis(20);
 
-/// What only a test on the running machine shows about its counters.
+/// Tests of the running machine's counters.
 pub(super) trait Probe {
-    /// Whether a group runs together with `spare`, copies of its events in the counters that must
-    /// stay free for others.
+    /// Whether a group runs together with `spare`. These are copies of one of its events, and
+    /// occupy the counters that must stay free for others. `hardware` are the group's hardware
+    /// events.
     fn runs(
         &self,
         pmu: Option<&str>,
@@ -34,20 +35,21 @@ pub(super) trait Probe {
     ) -> Result<(), Refusal>;
 
     /// The event that counts instructions on a core PMU, and what each counter counted during a
-    /// known loop.
+    /// known loop. `None` if the counters cannot be tested.
     fn tested(&self, pmu: &str) -> Option<(Counter, CounterTestResult)>;
 
     /// Whether the hypervisor lets the cores count architectural events alone.
     fn is_architectural_only(&self) -> bool;
 }
 
-/// Probes on this machine, and their results.
+/// Probes this machine, and keeps the results.
 pub(super) struct GroupProbe {
     online: CpuList,
-    /// By core PMU: the test of its counters.
+    /// The test of the counters of each core PMU.
     cores: BTreeMap<String, CounterTest>,
+    /// By the group and the number of its spare copies.
     results: RefCell<HashMap<String, Result<(), Refusal>>>,
-    /// By PMU: the number of hardware events of a group that the kernel opened but never ran.
+    /// For each PMU, the number of hardware events in a group that the kernel opened but never ran.
     never_ran: RefCell<HashMap<Option<String>, usize>>,
     /// A model-specific event that any program causes, if the cores have one.
     model_specific: Option<Counter>,
@@ -70,6 +72,7 @@ impl GroupProbe {
         }
     }
 
+    /// Opens the group with its spare copies, and waits until it has run.
     fn open(
         &self,
         group: &[RequestedEvent],
@@ -100,12 +103,12 @@ impl GroupProbe {
         }
         let leader = opened[0].as_fd();
         perf::enable(leader).map_err(refused)?;
-        let running = || perf::read(leader).is_ok_and(|reading| reading.running > 0);
-        if running() {
+        let has_run = || perf::read(leader).is_ok_and(|reading| reading.running > 0);
+        if has_run() {
             return Ok(());
         }
         std::thread::sleep(FULL_ROTATION);
-        if running() {
+        if has_run() {
             Ok(())
         } else {
             Err(Refusal::NeverRan)

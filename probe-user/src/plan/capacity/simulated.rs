@@ -25,7 +25,7 @@ struct SimulatedProbe {
 }
 
 impl Capacity {
-    /// This capacity, on a machine with such cores.
+    /// This capacity, probed on simulated cores.
     pub(crate) fn simulated(self, core: SimulatedCore, pmus: &Pmus) -> Self {
         let counters = pmus.cores().map(|pmu| {
             let documented = self.documented.get(&pmu.name).cloned().unwrap_or_default();

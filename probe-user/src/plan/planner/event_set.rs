@@ -17,6 +17,7 @@ pub(super) struct EventSet {
     pub(super) purpose: Purpose,
 }
 
+/// What an event set is counted for. `at` is an index into the metrics of the plan.
 pub(super) enum Purpose {
     /// Events of the user: for each, the index of its column.
     Columns(Vec<usize>),
@@ -101,8 +102,8 @@ impl EventSet {
         Ok(event_sets)
     }
 
-    /// The events of a metric's group. A generic event stands for one on each core PMU: the one on
-    /// the group's PMU is taken.
+    /// The events of a metric's group. A generic event stands for an event on each core PMU: that
+    /// on the group's PMU is taken.
     pub(super) fn parsed(
         group: &CounterGroup,
         pmus: &Pmus,
@@ -145,7 +146,7 @@ impl EventSet {
     /// The kind of PMU that counts the event set.
     pub(super) fn kind(&self, pmus: &Pmus) -> PmuClass {
         let kinds = self.wanted.iter().map(|wanted| kind_of(wanted, pmus));
-        // A core event decides: software events may be in its group.
+        // If one event is the core's, the set is: software events may be in a group of the core.
         kinds.max().unwrap_or(PmuClass::AlwaysRunning(None))
     }
 }
@@ -156,7 +157,7 @@ pub(super) fn kind_of(wanted: &RequestedEvent, pmus: &Pmus) -> PmuClass {
     if let Scope::Uncore { .. } = wanted.counter.scope {
         return PmuClass::Uncore(pmu);
     }
-    let core = match pmu.as_deref() {
+    let is_core = match pmu.as_deref() {
         // A generic event: the kernel finds the PMU of each CPU.
         None => true,
         Some(name) => pmus
@@ -164,14 +165,14 @@ pub(super) fn kind_of(wanted: &RequestedEvent, pmus: &Pmus) -> PmuClass {
             .and_then(Result::ok)
             .is_some_and(|pmu| pmu.kind == PmuKind::Core),
     };
-    if core {
+    if is_core {
         PmuClass::Core(pmu)
     } else {
         PmuClass::AlwaysRunning(pmu)
     }
 }
 
-/// The request for an event's counter; None if the event is no counter.
+/// The request for an event's counter; `None` if the event is no counter.
 pub(in crate::plan) fn requested_event(event: &Event) -> Option<RequestedEvent> {
     match &event.source {
         Source::DurationTime => None,

@@ -11,10 +11,10 @@ use crate::{
 /// A metric that needs only events of the user, all with the same filters.
 pub(super) struct Offer {
     metric: Metric,
-    /// By kind of core: the core events by name in the formula. They need one group, so that a
-    /// ratio is exact.
+    /// For each kind of core, its events by their names in the formula. They need one group, so
+    /// that a ratio is exact.
     core: Vec<Vec<(String, RequestedEvent)>>,
-    /// The other events by name, and the user's columns that count them.
+    /// The events of other PMUs by name, and the user's columns that count them.
     others: Vec<(String, usize)>,
 }
 
@@ -66,14 +66,14 @@ impl Offer {
             for group in &groups {
                 let mut core = Vec::new();
                 for (name, needed) in group {
-                    let same = |(_, own): &&(usize, RequestedEvent)| {
-                        own.counter == needed.counter && own.exclude == exclude
+                    let counts_it = |(_, event): &&(usize, RequestedEvent)| {
+                        event.counter == needed.counter && event.exclude == exclude
                     };
-                    let (column, own) = counted.iter().find(same)?;
+                    let (column, event) = counted.iter().find(counts_it)?;
                     let other = (name.clone(), *column);
-                    match kind_of(own, pmus) {
-                        PmuClass::Core(_) => core.push((name.clone(), own.clone())),
-                        // The same event for all kinds of core.
+                    match kind_of(event, pmus) {
+                        PmuClass::Core(_) => core.push((name.clone(), event.clone())),
+                        // Software events are the same for all kinds of core.
                         _ if offer.others.contains(&other) => {}
                         PmuClass::AlwaysRunning(_) | PmuClass::Uncore(_) => {
                             offer.others.push(other);
@@ -87,26 +87,26 @@ impl Offer {
             Some(offer)
         };
         // Counts of all levels come first.
-        let own = counted.iter().map(|(_, own)| own.exclude);
+        let excludes = counted.iter().map(|(_, event)| event.exclude);
         [Exclude::default()]
             .into_iter()
-            .chain(own)
+            .chain(excludes)
             .find_map(with_exclude)
     }
 }
 
-/// The metric of counts with this exclusion. A metric of user mode or of the kernel alone says so
-/// in its name. None for other exclusions.
+/// The metric for counts that exclude these levels. The name of a metric of user mode or of the
+/// kernel alone says so. `None` for other exclusions.
 fn filtered(metric: &Metric, exclude: Exclude) -> Option<Metric> {
     let Exclude { user, kernel, hv } = exclude;
-    let (end, level) = match (user, kernel, hv) {
+    let (suffix, level) = match (user, kernel, hv) {
         (false, false, _) => return Some(metric.clone()),
         (false, true, true) => ("user", "user mode"),
         (true, false, true) => ("kernel", "the kernel"),
         _ => return None,
     };
     Some(Metric {
-        name: format!("{}_{end}", metric.name),
+        name: format!("{}_{suffix}", metric.name),
         title: format!("{}, of {level} alone", metric.title),
         ..metric.clone()
     })
@@ -138,8 +138,8 @@ impl Plan {
         event_sets
     }
 
-    /// Gives the optional metrics, which are last in the list, the sources of their other events.
-    /// Call once all events are placed.
+    /// Adds to the optional metrics, which are last in the list, the sources of their events of
+    /// other PMUs than the core's. To be called when all events are placed.
     pub(super) fn join_offers(&mut self, offers: &[Offer]) {
         let first = self.metrics.list.len() - offers.len();
         for (offer, planned) in offers.iter().zip(&mut self.metrics.list[first..]) {

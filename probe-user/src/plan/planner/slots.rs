@@ -1,7 +1,7 @@
 //! Slots: the counters that event sets can be packed into, next to weights that always run.
 //!
-//! A multiplexed weight would say nothing about what an owner did in the intervals of other groups.
-//! So weights always run if every event set still fits next to them.
+//! A multiplexed weight does not count what an owner does while other groups run. So weights always
+//! run, if every event set still fits next to them.
 
 use std::collections::BTreeMap;
 
@@ -41,12 +41,12 @@ impl<'a> Slots<'a> {
         Self { pinned, ..self }
     }
 
-    /// Whether these events can be counted at one time.
+    /// Whether these events can be counted at one time, as one group next to the pinned counters.
     pub(super) fn can_schedule(self, group: &[RequestedEvent]) -> Result<(), Refusal> {
         // An event that is also pinned is opened twice, and takes two counters.
-        let all: Vec<RequestedEvent> = group.iter().chain(self.pinned).cloned().collect();
+        let with_pinned: Vec<RequestedEvent> = group.iter().chain(self.pinned).cloned().collect();
         self.capacity.can_schedule(group)?;
-        self.capacity.can_count(&all)
+        self.capacity.can_count(&with_pinned)
     }
 
     /// Packs the event sets, each as a whole into one group.
@@ -60,11 +60,11 @@ impl<'a> Slots<'a> {
 }
 
 /// Moves weights that would be multiplexed to a group that always runs. Returns the events of this
-/// group.
+/// group; none if no weight would be multiplexed.
 ///
 /// # Errors
-/// The reason why they are multiplexed: they do not fit together, or an event set would not fit
-/// next to them.
+/// Why the weights stay multiplexed: they do not fit together, or an event set would not fit next
+/// to them.
 pub(super) fn pin(
     event_sets: &mut BTreeMap<PmuClass, Vec<EventSet>>,
     capacity: &Capacity,

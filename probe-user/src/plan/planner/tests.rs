@@ -1,4 +1,4 @@
-//! Plans on the fixture machines (tests/fixtures/sysfs), by the documents alone.
+//! Plans for recorded machines (tests/fixtures/sysfs), by the documented counters.
 
 mod kinds;
 mod pinned;
@@ -48,7 +48,7 @@ fn names(plan: &Plan, group: &[Planned]) -> Vec<String> {
         .collect()
 }
 
-/// The group of a count source: per CPU and uncore.
+/// Whether the group of a count source is counted per CPU, and the group's index.
 fn group(plan: &Plan, place: CountSource) -> (bool, usize) {
     match place {
         CountSource::Core { group, .. } => (true, group),
@@ -60,10 +60,10 @@ fn group(plan: &Plan, place: CountSource) -> (bool, usize) {
     }
 }
 
-/// Checks that each unit of a place is one group, with every event of the metric. Returns the
-/// number of sources.
+/// Asserts that each unit of a place is counted by one group, with every event of the metric.
+/// Returns the number of sources.
 #[track_caller]
-fn every_metric_is_whole(plan: &Plan) -> usize {
+fn assert_metrics_are_whole(plan: &Plan) -> usize {
     let mut counted = 0;
     for planned in &plan.metrics.list {
         for source in planned.sources.iter().flatten() {
@@ -87,15 +87,15 @@ fn every_metric_is_whole(plan: &Plan) -> usize {
 #[test]
 fn all_metrics_of_grace_hopper_need_few_groups() {
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), "", "all", 1);
-    assert!(every_metric_is_whole(&plan) > 100);
+    assert!(assert_metrics_are_whole(&plan) > 100);
     // Software events always run; the groups of the core are multiplexed.
     assert_eq!(plan.fixed(), 1);
     assert!(plan.rotated >= 8, "{}", plan.rotated);
     for group in &plan.groups[1..] {
         let names = names(&plan, group);
-        let cycles = |name: &&String| name.contains("cpu_cycles") || *name == "cycles";
+        let is_cycles = |name: &&String| name.contains("cpu_cycles") || *name == "cycles";
         let hardware = names.iter().filter(|name| *name != "task-clock").count();
-        let general = hardware - names.iter().filter(cycles).count().min(1);
+        let general = hardware - names.iter().filter(is_cycles).count().min(1);
         assert!(general <= 5, "{names:?}");
     }
     let scf = plan
@@ -105,9 +105,9 @@ fn all_metrics_of_grace_hopper_need_few_groups() {
     for group in scf {
         assert!(group.len() <= 8);
     }
-    // Few groups: about a fifth of the metrics.
-    let core = |planned: &&PlannedMetric| planned.metric.pmu.pattern.is_core();
-    let cores = plan.metrics.list.iter().filter(core).count();
+    // A group serves more than three metrics on average.
+    let is_core = |planned: &&PlannedMetric| planned.metric.pmu.pattern.is_core();
+    let cores = plan.metrics.list.iter().filter(is_core).count();
     assert!(
         plan.rotated * 3 < cores,
         "{} groups for {cores}",
@@ -118,7 +118,7 @@ fn all_metrics_of_grace_hopper_need_few_groups() {
 #[test]
 fn a_group_of_a_cha_has_at_most_one_occupancy_event() {
     let plan = plan("spr", Chip::named("sapphire-rapids").unwrap(), "", "all", 1);
-    assert!(every_metric_is_whole(&plan) > 14);
+    assert!(assert_metrics_are_whole(&plan) > 14);
     let mut occupancies = 0;
     for range in &plan.uncore_groups {
         let names = names(&plan, &plan.uncore[range.clone()]);
@@ -141,7 +141,7 @@ fn a_group_of_a_cha_has_at_most_one_occupancy_event() {
 }
 
 #[test]
-fn one_group_that_fits_is_not_rotated() {
+fn one_group_that_fits_is_not_multiplexed() {
     let plan = plan(
         "grace",
         Chip::named("grace-hopper").unwrap(),
@@ -217,16 +217,17 @@ fn more_events_than_counters_are_multiplexed() {
         offered.contains(&"ipc") && offered.contains(&"cache_miss_ratio"),
         "{offered:?}"
     );
-    every_metric_is_whole(&plan);
+    assert_metrics_are_whole(&plan);
 }
 
-/// In the order of the events, the two events of the ratio would be in different groups.
+/// If groups were filled in the order of the list, the two events of the ratio would be in
+/// different groups.
 #[test]
 fn the_events_of_an_offered_metric_are_in_one_group() {
     let events = "cache-references,instructions,branches,branch-misses,r11b,r11c,cache-misses";
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!(plan.rotated, 2);
-    every_metric_is_whole(&plan);
+    assert_metrics_are_whole(&plan);
     let metric = offered(&plan, "cache_miss_ratio");
     assert_eq!(metric.sources.as_ref().unwrap()[0].events.len(), 2);
 }
@@ -252,18 +253,18 @@ fn a_group_that_fills_the_pmu_serves_a_metric() {
     let events = "{cache-references,cache-misses,r11b,r11c,r11d,r11e},instructions";
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
-    every_metric_is_whole(&plan);
+    assert_metrics_are_whole(&plan);
     let ratio = offered(&plan, "cache_miss_ratio").sources.as_ref();
     assert_eq!(ratio.unwrap()[0].events.len(), 2);
 }
 
-/// The column counts in the first group with the event, a metric in its own group.
+/// The user's column is counted in the user's group, and the metric in a group with both events.
 #[test]
 fn an_event_may_be_in_several_groups() {
     let events = "{cache-references,r11b,r11c,r11d},{cache-misses,r12b,r12c,r12d}";
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
     assert_eq!((plan.rotated, plan.groups.len()), (2, 2));
-    every_metric_is_whole(&plan);
+    assert_metrics_are_whole(&plan);
     let ratio = &offered(&plan, "cache_miss_ratio").sources.as_ref().unwrap()[0];
     let group_of = |place| group(&plan, place).1;
     let groups: Vec<usize> = ratio
@@ -280,7 +281,7 @@ fn an_event_may_be_in_several_groups() {
     assert_ne!(own[0], own[1], "each in the group that the user made");
 }
 
-/// Task-clock always runs, and is no event of a core PMU.
+/// `task-clock` is such an event, and always runs.
 #[test]
 fn an_offered_metric_may_use_software_events() {
     let plan = plan(
@@ -311,7 +312,7 @@ fn ratios_of_events_with_different_filters_are_not_offered() {
             .list
             .len()
     };
-    // Including the frequency, which needs counts of all levels.
+    // The second metric is the frequency, which needs counts of all levels.
     assert_eq!(offered("cycles,instructions"), 2);
     assert_eq!(offered("{cycles,instructions}:u"), 1);
     assert_eq!(offered("cycles:u,instructions"), 0);
@@ -379,7 +380,7 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
          has one such filter for \
          all its events; give both the same src_bdf, or count them one after the other"
     );
-    // The user sets a port, the metric a device; and two devices.
+    // The user sets a port, and the metric a device; then both set a device, but not the same.
     let message = refused(by_port, to_device(0x2709));
     assert!(
         message.contains("would narrow `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1/`"),

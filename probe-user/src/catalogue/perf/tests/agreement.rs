@@ -1,5 +1,5 @@
-//! Our metrics and perf's that mean the same have the same value for the same counts. Events are
-//! identified by their encodings, not by their names.
+//! A metric of ours and one of perf's with the same meaning have the same value for the same
+//! counts. Events are identified by their encodings, not by their names.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::{
     formula::{Absent, EventCount, Implicit, Input},
 };
 
-/// perf's name of a metric, and ours, where they differ. A metric of perf's with a name of ours has
-/// the prefix `perf_` here.
+/// perf's name of a metric and ours, if they differ. If they are equal, the merged metric of perf
+/// has the prefix `perf_`.
 const RENAMED: [(&str, &str); 21] = [
     ("umc_mem_read_bandwidth", "memory_bandwidth_read"),
     ("umc_mem_write_bandwidth", "memory_bandwidth_write"),
@@ -41,7 +41,7 @@ const RENAMED: [(&str, &str); 21] = [
     ),
 ];
 
-/// Our metrics with another formula than perf's: the platform, the name, and why.
+/// Our metrics whose formula differs from perf's: the platform, the name, and why.
 const OTHER_FORMULAS: [(&str, &str, &str); 9] = [
     (
         "spr",
@@ -89,9 +89,9 @@ impl Encoded<'_> {
         self.counts.event(encoding).unwrap().count
     }
 
-    /// Slots of an Intel core: with a retired operation, empty because of the frontend or the
-    /// backend, with a flushed operation, and parts of the last two. perf's pseudo-events are
-    /// shares of their sum.
+    /// The count of an Intel core's event of slots; `None` for other events. Slots are retired,
+    /// empty because of the frontend or of the backend, or flushed. perf's pseudo-events are shares
+    /// of their sum.
     fn slots(&self, terms: &BTreeMap<String, u64>) -> Option<f64> {
         let [event, umask] = ["event", "umask"].map(|term| terms.get(term).copied().unwrap_or(0));
         let [retired, frontend, backend, flushed] =
@@ -106,7 +106,7 @@ impl Encoded<'_> {
             (0xa4, 0x01) => retired + frontend + backend + flushed,
             // INT_MISC.UOP_DROPPING
             (0xad | 0x0d, 0x10) => 0.0,
-            // Ice Lake counts these only by the pseudo-event.
+            // Ice Lake has no ordinary event of flushed slots.
             _ if terms.contains_key("topdown-bad-spec") => flushed,
             _ => return None,
         })
@@ -154,7 +154,7 @@ fn terms(perf: &str) -> BTreeMap<String, u64> {
 /// The number of sets of random counts.
 const SEEDS: u32 = 8;
 
-/// The values with each set of counts; None for a set without a value.
+/// The values with each set of counts; `None` for a set without a value.
 fn values(metric: &Metric, hardware: &Hardware) -> Vec<Option<f64>> {
     let value = |seed| {
         let counts = Encoded {
@@ -195,18 +195,18 @@ fn metrics_with_the_same_meaning_have_the_same_value() {
                 continue;
             };
             let [their_values, our_values] = [theirs, ours].map(|metric| values(metric, &hardware));
-            let mut others = OTHER_FORMULAS.iter();
-            let is_other = others.any(|other| (other.0, other.1) == (platform, ours.name.as_str()));
+            let mut different = OTHER_FORMULAS.iter();
+            let differs = different.any(|it| (it.0, it.1) == (platform, ours.name.as_str()));
             assert_eq!(
                 agree(&our_values, &their_values),
-                !is_other,
+                !differs,
                 "{below} {platform} {} = {} {their_values:?}\n{} = {} {our_values:?}",
                 theirs.name,
                 theirs.formula.text(),
                 ours.name,
                 ours.formula.text()
             );
-            compared += usize::from(!is_other);
+            compared += usize::from(!differs);
         }
     }
     println!("{compared} pairs of metrics agree");

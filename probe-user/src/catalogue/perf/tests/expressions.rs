@@ -104,7 +104,7 @@ fn expressions_of_mapfile_match_as_in_perf() {
         ("a*b?.", "aaac", true),
         ("[a", "a", false),
         ("(((((a+)+)+)+)+)+", "aaaaaaaaaaaaaaaaaaaaaaaa", true),
-        // Too large.
+        // Its compiled form is too large.
         ("a{1000}{1000}", "a", false),
     ] {
         assert_eq!(matches(expression, name), fits, "{expression} {name}");
@@ -125,7 +125,7 @@ proptest! {
         if let Ok(node) = parse(&words.concat())
             && let Some(text) = formula(&node, 10_000)
         {
-            // `resolve` would give the events names that a formula can have.
+            // `resolve` gives events names that a formula can have; this does the same.
             let text = text.replace(['/', ','], "_").replace("cmask=", "");
             drop(Formula::parse(&text));
         }

@@ -189,7 +189,7 @@ fn formulas_of_perfmon_name_events_by_letters() {
 }
 
 #[test]
-fn what_is_wrong_with_a_directory_is_reported() {
+fn mistakes_in_a_directory_are_reported() {
     let table = "GenuineIntel-6-8F,v1,model,core\n";
     for (name, platform, files, expected) in [
         (
@@ -229,14 +229,14 @@ fn what_is_wrong_with_a_directory_is_reported() {
     }
 }
 
-/// Each metric names the one before twice: its formula doubles.
+/// Each metric names the previous one twice, so that its formula is at least twice as long.
 #[test]
 fn formulas_that_grow_exponentially_are_refused() {
     let mut metrics = vec![r#"{"MetricName": "m0", "MetricExpr": "CLK + OPS.DONE"}"#.to_owned()];
-    for at in 1..60 {
-        let before = at - 1;
+    for n in 1..60 {
+        let previous = n - 1;
         metrics.push(format!(
-            r#"{{"MetricName": "m{at}", "MetricExpr": "m{before} / (1 + m{before})"}}"#
+            r#"{{"MetricName": "m{n}", "MetricExpr": "m{previous} / (1 + m{previous})"}}"#
         ));
     }
     let metrics = format!("[{}]", metrics.join(","));

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::formula::{Absent, EventCount, Implicit, Input};
 
-/// Counts that the test gives; for other names, positive pseudo-random ones by the name.
+/// Counts of events by name. An event that is not in `named` has a positive pseudo-random count
+/// that depends on its name and the seed.
 #[derive(Default)]
 struct Counts {
     named: BTreeMap<String, f64>,

@@ -11,7 +11,7 @@ use crate::{
     machine::Pmus,
 };
 
-/// Directories, with the platform that they are for.
+/// Directories, each with a platform that it has files for.
 const MODELS: [(&str, &str); 12] = [
     ("linux-6.12/x86", "spr"),
     ("linux-6.12/x86", "emr"),
@@ -39,14 +39,14 @@ pub(super) fn root() -> Option<PathBuf> {
     Some(root)
 }
 
-/// Those of [`MODELS`] whose directories are there.
+/// The [`MODELS`] whose directories exist.
 pub(super) fn models(root: &Path) -> impl Iterator<Item = (&'static str, &'static str)> {
     MODELS.into_iter().filter(|(below, _)| {
-        let is_there = root.join(below).is_dir();
-        if !is_there {
+        let exists = root.join(below).is_dir();
+        if !exists {
             println!("skipped: {} is not in {}", below, root.display());
         }
-        is_there
+        exists
     })
 }
 
@@ -70,12 +70,12 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
     let mut longest = 0;
     for (below, platform) in models(&root) {
         let (catalogue, hardware) = with_directory(&root, below, platform);
-        let is_perf = |name: &str| name.starts_with("perf-");
+        let is_perf_family = |name: &str| name.starts_with("perf-");
         let theirs: Vec<_> = catalogue
             .metrics()
-            .filter(|metric| is_perf(&metric.family.name))
+            .filter(|metric| is_perf_family(&metric.family.name))
             .collect();
-        let mut without = Vec::new();
+        let mut without_value = Vec::new();
         for metric in &theirs {
             let is_marked = metric
                 .notes
@@ -83,7 +83,8 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
                 .any(|it| it.starts_with("A value is marked"));
             assert_eq!(metric.threshold.is_some(), is_marked, "{}", metric.name);
             longest = longest.max(metric.formula.text().len());
-            // With some counts, a denominator is 0, such as a difference that is at least 0.
+            // Some counts make a denominator 0, such as a difference that is clamped at 0: several
+            // seeds are tried.
             let values = (0..16).map(|seed| {
                 let counts = Counts {
                     seed,
@@ -93,15 +94,15 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
             });
             let value = values.reduce(Result::or).unwrap();
             if let Err(reason) = value {
-                without.push(format!("{}: {reason}", metric.name));
+                without_value.push(format!("{}: {reason}", metric.name));
             }
         }
         let refused = catalogue.refused();
-        let evaluated = theirs.len() - without.len();
+        let evaluated = theirs.len() - without_value.len();
         let all = theirs.len() + refused.len();
         let model = theirs.first().map_or("", |metric| &metric.family.name);
         println!("| {below} | {model} | {all} | {} |", refused.len());
-        assert!(without.is_empty(), "{without:?}");
+        assert!(without_value.is_empty(), "{without_value:?}");
         for one in refused {
             println!("    {}: {}", one.name, one.reason);
             assert!(!one.reason.is_empty());

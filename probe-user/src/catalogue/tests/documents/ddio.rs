@@ -42,7 +42,7 @@ const NON_ALLOCATING: Column = Column {
 };
 
 #[test]
-fn inbound_bandwidths_of_the_tables() {
+fn inbound_bandwidths_are_those_of_the_tables() {
     for Column {
         words, bandwidths, ..
     } in [DEFAULT, REDUCED, NON_ALLOCATING]
@@ -70,7 +70,7 @@ const MISS_PARTIAL: &str = "UNC_CHA_TOR_INSERTS.IO_MISS_ITOMCACHENEAR";
 const PARTIAL: &str = "UNC_CHA_TOR_INSERTS.IO_ITOMCACHENEAR";
 
 #[test]
-fn miss_shares_of_the_tables() {
+fn miss_shares_are_those_of_the_tables() {
     let writes = |miss, all| {
         spr(
             "io_percent_of_inbound_full_writes_that_miss_l3",
@@ -89,7 +89,7 @@ fn miss_shares_of_the_tables() {
     };
     near(reads(576_559_227, 653_237_920), 88.262, 0.0005);
     near(reads(563_896_953, 763_394_767), 73.867, 0.0005);
-    // Table 7 calls the row ..full_reads..; table 2 defines it without the word. Both names
+    // Table 7 calls the row ..full_reads.., table 2 defines it without the word `full`. Both names
     // are accepted.
     let machine = Hardware::of_chip(Chip::named("emerald-rapids").unwrap());
     let row = CATALOGUE.select("io_percent_of_inbound_full_reads_that_miss_l3", &machine);
@@ -120,7 +120,7 @@ fn partial_writes_of_the_tables_are_noise() {
 }
 
 #[test]
-fn hits_and_misses_are_not_the_total() {
+fn hits_and_misses_add_up_to_more_than_the_total() {
     let sum = |hit: f64, miss: f64, all: f64| (hit + miss) / all;
     near(
         sum(96_847_962.0, 524_548_564.0, 615_958_610.0),
@@ -144,7 +144,7 @@ fn hits_and_misses_are_not_the_total() {
     );
     near(sum(753.0, 218.0, 248.0), 3.92, 0.005);
     near(sum(8_516.0, 644.0, 40.0), 229.0, 0.005);
-    // So 100 minus the misses is no hit share: 11.7 % where the hits themselves are 19.5 %.
+    // So 100% minus the miss share is not the hit share: it is 11.7%, and the hits are 19.5%.
     let reads = "io_percent_of_inbound_reads_that_miss_l3";
     let writes = "io_percent_of_inbound_full_writes_that_miss_l3";
     for (name, miss, hit, all, rest, hits) in [
@@ -189,7 +189,7 @@ fn cha_and_iio_count_about_the_same() {
     let (write, read) = cha(695_004_460, 763_394_767);
     near(write, 44_480.0, 0.5);
     near(read, 48_857.0, 0.5);
-    // The difference of the two, in %.
+    // The difference of CHA and IIO, in %.
     for (lines, words, difference) in [
         (615_958_610.0, DEFAULT.bandwidths.1, -0.4),
         (653_237_920.0, DEFAULT.bandwidths.0, 4.2),
@@ -199,7 +199,7 @@ fn cha_and_iio_count_about_the_same() {
         let megabytes: f64 = lines * 64.0 / 1e6;
         near(100.0 * (megabytes / words - 1.0), difference, 0.05);
     }
-    // Reads by devices that miss are reads of memory that no core caused.
+    // Devices' reads that miss the L3 are reads of memory that no core caused.
     for (misses, megabytes, memory, share) in [
         (576_559_227, 36_900.0, DEFAULT.memory.0, 39.6),
         (563_896_953, 36_089.0, REDUCED.memory.0, 48.4),
@@ -247,7 +247,7 @@ fn memory_totals_of_the_tables_are_not_the_sums() {
 }
 
 #[test]
-fn percentages_of_the_papers_text() {
+fn numbers_in_the_text_of_the_paper_are_imprecise() {
     // "Improvement by 16 %": 16.83 %, which rounds to 17; 16 only when cut off.
     let better = 100.0 * (701.0 / 600.0 - 1.0);
     near(better, 16.83, 0.005);
@@ -286,7 +286,7 @@ fn flushes_mean_non_allocating_writes() {
 }
 
 #[test]
-fn occupancy_of_the_example() {
+fn the_depth_is_the_occupancy_per_cycle() {
     // 5 pending requests for 10 cycles count 50.
     let counts = [
         ("UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR", 50),

@@ -31,7 +31,7 @@ fn a_beat_is_32_bytes() {
 
 /// What perf and dd print of the same six runs.
 #[test]
-fn durations_and_rates_of_the_examples() {
+fn durations_and_rates_of_the_examples_are_consistent() {
     let gigabyte = 1_073_741_824.0;
     // perf's elapsed seconds and its duration_time, dd's seconds, and the rate that dd prints.
     for (elapsed, nanos, seconds, printed, half_a_unit) in [
@@ -48,7 +48,7 @@ fn durations_and_rates_of_the_examples() {
         ),
         (0.735_201_612, Some(735_201_612.0), 0.733_73, 1.5, 0.05),
     ] {
-        // The first duration_time lost a digit, see local_write_bandwidth.
+        // The first duration_time lost a digit, see `the_duration_of_the_local_write_lost_a_digit`.
         if let Some(nanos) = nanos {
             let counts = [("RD_BYTES_LOC", 1_073_741_824), ("RD_BYTES_REM", 0)];
             let bandwidth = |nanos| {
@@ -74,7 +74,7 @@ fn durations_and_rates_of_the_examples() {
 }
 
 #[test]
-fn local_write_bandwidth() {
+fn the_duration_of_the_local_write_lost_a_digit() {
     let counts = [("CMEM_WR_TOTAL_BYTES", 1_009_299_148)];
     // The page prints duration_time 27,496,157 ns beside 0.127496157 s elapsed: the leading 1 is
     // lost. With the printed duration_time, the write would have 36.7 GB/s, but dd saw 8.5: elapsed
@@ -89,7 +89,7 @@ fn local_write_bandwidth() {
 }
 
 #[test]
-fn local_read_and_remote_bandwidths() {
+fn local_read_and_remote_bandwidths_are_those_of_the_examples() {
     let local = scf(
         "cmem_read_bandwidth",
         88_826_372.0,
@@ -123,12 +123,12 @@ fn local_read_and_remote_bandwidths() {
     );
     near(source, 8.608, 0.0005);
     near(target, 7.979, 0.0005);
-    // The source counts 7.9 % more than the destination: the two are no conservation pair.
+    // The source counts 7.9% more than the destination, so neither count can replace the other.
     near(source / target, 1.0789, 0.00005);
 }
 
 #[test]
-fn the_first_example_of_scf() {
+fn scf_values_are_those_of_the_first_example() {
     let counts = [
         ("CYCLES", 10_515_321),
         ("CMEM_WB_ACCESS", 191_567),
@@ -153,7 +153,7 @@ fn the_first_example_of_scf() {
 }
 
 #[test]
-fn pcie_examples() {
+fn pcie_bandwidths_are_those_of_the_examples() {
     let read = |nanos, local, remote| {
         let counts = [("RD_BYTES_LOC", local), ("RD_BYTES_REM", remote)];
         value(
@@ -183,7 +183,7 @@ fn pcie_examples() {
 }
 
 #[test]
-fn root_port_masks() {
+fn root_port_masks_have_a_bit_for_each_port() {
     let ports = |ports: &[u32]| ports.iter().fold(0_u64, |mask, port| mask | 1 << port);
     assert_eq!(ports(&[8]), 0x100);
     assert_eq!(ports(&[0, 1]), 0x3);

@@ -1,7 +1,7 @@
-//! The worked numbers of the documents, and notes where a document contradicts itself.
+//! The values of metrics agree with the examples of the documents.
 //!
-//! Each exception is a statement about the document, not about pmuscope: the test asserts
-//! pmuscope's value, and that the printed one differs.
+//! Some documents contradict themselves. The tests of these assert pmuscope's value, and that the
+//! printed one differs from it.
 
 mod ddio;
 mod grace;
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::formula::NoValue;
 
-/// A value of a metric with counts that ran all the time.
+/// The value of a metric for counters that ran all the time, `nanos`.
 fn value(
     chip: Chip,
     family: &str,
@@ -33,6 +33,7 @@ fn value(
     value.map(|value| value.value)
 }
 
+/// Asserts that a value is the printed number, within half a unit of its last digit.
 #[track_caller]
 fn near(value: f64, printed: f64, half_a_unit: f64) {
     assert!(

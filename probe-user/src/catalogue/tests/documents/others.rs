@@ -10,8 +10,8 @@ use crate::formula::{Formula, Implicit};
 #[test]
 fn sampling_configuration_has_lost_a_zero() {
     // The paper writes config 0x60000001 for loads and stores with time stamps. The bits are
-    // ts_enable 0, load_filter 33, store_filter 34: 0x600000001, one zero more. "Bits of 2 and 4"
-    // are values of a nibble.
+    // ts_enable 0, load_filter 33, store_filter 34: 0x600000001, one zero more. The paper's "bits
+    // of 2 and 4" are the values of bits 33 and 34 in their hexadecimal digit.
     let config: u64 = 1 | 1 << 33 | 1 << 34;
     assert_eq!(config, 0x6_0000_0001);
     assert_ne!(config, 0x6000_0001);
@@ -26,22 +26,22 @@ fn an_altra_max_is_no_neoverse_v1() {
     let families: Vec<_> = CATALOGUE
         .on(&machine)
         .iter()
-        .map(|m| m.family.name.clone())
+        .map(|metric| metric.family.name.clone())
         .collect();
-    let general = ["generic", "arm-spe"];
+    let expected = ["generic", "arm-spe"];
     assert!(
         families
             .iter()
-            .all(|family| general.contains(&family.as_str()))
+            .all(|family| expected.contains(&family.as_str()))
     );
 }
 
 #[test]
-fn memory_of_the_spe_paper() {
+fn memory_sizes_of_the_spe_paper_are_consistent() {
     // Peaks of two benchmarks in 256 GiB: 32 cores with 8 GiB each.
-    let part = |peak: f64| 100.0 * peak / (32.0 * 8.0);
-    near(part(52.3), 20.4, 0.05);
-    near(part(123.8), 48.4, 0.05);
+    let percent = |peak: f64| 100.0 * peak / (32.0 * 8.0);
+    near(percent(52.3), 20.4, 0.05);
+    near(percent(123.8), 48.4, 0.05);
     // The "16 pages" of the AUX buffer have 64 KiB each: 1 MiB in all. 32 pages are 2 MiB, and the
     // minimum is 4 pages.
     let pages = |pages: u64| pages * 64 * 1024;
@@ -70,7 +70,7 @@ fn addresses_and_times_follow_their_headers() {
 }
 
 #[test]
-fn the_worked_numbers_of_the_blog() {
+fn the_numbers_of_the_blog_are_consistent() {
     // Entries of a TLB, the size of a page in KiB, and the reach in KiB.
     for (entries, page, reach) in [
         (512, 4, 2 << 10),
@@ -97,12 +97,13 @@ fn the_worked_numbers_of_the_blog() {
 }
 
 #[test]
-fn bytes_in_flight() {
+fn bytes_in_flight_are_bandwidth_times_latency() {
     let formula = Formula::parse("bandwidth * latency").unwrap();
     let mut counts = MetricCounts::for_cpus(Duration::ZERO);
     counts.add("bandwidth", 175, 1, 1);
     counts.add("latency", 275, 1, 1);
-    // GB/s by ns are bytes. The author rounds 751.95 lines up to 768, 96 for each of 8 controllers.
+    // GB/s times ns are bytes. The author rounds 751.95 lines up to 768, 96 for each of 8
+    // controllers.
     let bytes = formula.evaluate(&counts).unwrap().value;
     assert_eq!(bytes, 48_125.0);
     near(bytes / 64.0, 751.95, 0.005);
@@ -140,14 +141,15 @@ fn memory_stalls_are_the_larger_of_two() {
         )
         .unwrap()
     };
-    // Allocating stores show as pending misses, streaming stores as full buffers; never the sum.
+    // Allocating stores show as pending misses, streaming stores as full buffers. The metric is the
+    // larger of the two shares, not their sum.
     assert_eq!(share(830, 200), 83.0);
     assert_eq!(share(300, 910), 91.0);
 }
 
-/// The raw codes of the blog, without the bits that perf replaces (USR, OS, EN).
+/// Apart from the bits that perf replaces (USR, OS, EN).
 #[test]
-fn raw_codes_of_sandy_bridge() {
+fn encodings_of_sandy_bridge_are_the_raw_codes_of_the_blog() {
     let pmus = pmus("spr");
     let pmu = &metric("intel-snb-stalls", "memory_stall_share").pmu;
     const PERF_KEEPS: u64 = !(1 << 16 | 1 << 17 | 1 << 22);

@@ -3,7 +3,7 @@
 use super::metric;
 
 #[test]
-fn bdf_by_the_formula_and_not_as_printed() {
+fn the_printed_bdf_contradicts_its_formula() {
     let bdf = |bus: u32, device: u32, function: u32| (bus << 8) + (device << 3) + function;
     // The page gives the formula and then 0x2781 for 27:01.1, which would be device << 7: the
     // formula is right.
@@ -17,7 +17,7 @@ fn bdf_by_the_formula_and_not_as_printed() {
 }
 
 #[test]
-fn masks_of_root_ports() {
+fn root_port_masks_have_a_bit_for_each_port() {
     let mask = |ports: std::ops::Range<u32>| ports.fold(0_u64, |mask, port| mask | 1 << port);
     assert_eq!(mask(0..4), 0xF);
     // All eight: the default filter.

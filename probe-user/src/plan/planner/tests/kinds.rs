@@ -3,7 +3,6 @@
 use super::{plan, pmus};
 use crate::catalogue::Chip;
 
-/// Each kind of core has its own groups, on its CPUs only.
 #[test]
 fn each_kind_of_core_has_its_own_groups() {
     let (chip, metrics) = (Chip::named("other").unwrap(), "ipc,cpus_used");
@@ -22,12 +21,12 @@ fn each_kind_of_core_has_its_own_groups() {
             assert_eq!(counter.pmu.as_ref(), Some(&pmu.name));
         }
         for cpu in 0..64 {
-            let here = machine
+            let core_pmus = machine
                 .cores()
                 .filter(|pmu| pmu.cpus.as_ref().unwrap().contains(cpu));
             assert_eq!(
                 plan.multiplexed_groups(cpu).count(),
-                here.count(),
+                core_pmus.count(),
                 "CPU {cpu}"
             );
         }
@@ -40,7 +39,7 @@ fn each_kind_of_core_has_its_own_groups() {
         let source = &ipc.sources.as_ref().unwrap()[0];
         assert_eq!((source.units, source.events.len()), (2, 4));
     }
-    // Events of one kind alone.
+    // The event of one kind of core is counted on the CPUs of that kind.
     let plan = plan("hybrid", chip, "cpu_core/cycles/", "", 1);
     assert_eq!((plan.fixed(), plan.rotated), (0, 1));
     let multiplexed = |cpu| plan.multiplexed_groups(cpu).count();

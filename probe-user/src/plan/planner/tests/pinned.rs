@@ -20,7 +20,7 @@ fn groups_of_weights(plan: &Plan) -> Vec<usize> {
 
 /// All events fit in one group, which is not multiplexed.
 #[test]
-fn weights_that_fit_are_in_the_group_of_the_others() {
+fn weights_that_fit_are_in_the_group_of_the_metrics() {
     let plan = grace(&format!("{READS},ipc"), 0);
     assert_eq!(plan.rotated, 0);
     assert_eq!(plan.groups.len(), 1);
@@ -39,8 +39,8 @@ fn weights_always_run_if_the_other_groups_fit_beside_them() {
         assert!(group < fixed, "group {group} of {fixed} fixed ones");
     }
     assert_eq!(plan.weights.len(), 2);
-    every_metric_is_whole(&plan);
-    // No group has more counters than are left: 6, less 3 for weights; cycles have a fixed one.
+    assert_metrics_are_whole(&plan);
+    // Of 6 counters, the weights take 3, so each group has at most 3. Cycles have a fixed counter.
     for group in &plan.groups[fixed..] {
         let names = names(&plan, group);
         let programmable = names.iter().filter(|name| !name.contains("cycles"));
@@ -57,5 +57,5 @@ fn weights_are_multiplexed_with_a_reason_if_a_metric_has_no_room() {
     assert!(why.contains("has no counters left beside them"), "{why}");
     let fixed = plan.fixed();
     assert!(groups_of_weights(&plan).iter().any(|group| *group >= fixed));
-    every_metric_is_whole(&plan);
+    assert_metrics_are_whole(&plan);
 }

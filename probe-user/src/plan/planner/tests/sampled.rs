@@ -14,7 +14,7 @@ struct Core {
     /// The general counters.
     counters: usize,
     /// `config` of the events with a fixed counter: by the PMU's type and by `PERF_TYPE_HARDWARE`.
-    own: &'static [[u64; 2]],
+    fixed: &'static [[u64; 2]],
     /// Events that only the first four counters can count.
     first_four: &'static [u64],
     events: &'static [&'static str],
@@ -25,7 +25,7 @@ const CORES: [Core; 2] = [
         tree: "grace",
         chip: "grace-cpu-superchip",
         counters: 6,
-        own: &[[0x11, 0]],
+        fixed: &[[0x11, 0]],
         first_four: &[],
         events: &[
             "cycles",
@@ -44,7 +44,7 @@ const CORES: [Core; 2] = [
         tree: "spr",
         chip: "sapphire-rapids",
         counters: 8,
-        own: &[[0x3c, 0], [0xc0, 1]],
+        fixed: &[[0x3c, 0], [0xc0, 1]],
         first_four: &[0x0120, 0x0121, 0x0500_05a3, 0x0e12],
         events: &[
             "cycles",
@@ -62,19 +62,19 @@ const CORES: [Core; 2] = [
     },
 ];
 
-/// Read only once, since it takes a tenth of a second.
+/// The catalogue, read only once, since that takes a tenth of a second.
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::builtin().unwrap());
 
 impl Core {
-    /// Whether there are enough counters for all of these at one time.
+    /// Whether there are enough counters for all of these at one time, with `reserve` left over.
     fn holds(&self, running: &[Counter], reserve: usize) -> bool {
-        let mut own = BTreeSet::new();
+        let mut used_fixed = BTreeSet::new();
         let (mut any, mut four) = (0, 0);
         for counter in running.iter().filter(|counter| counter.is_hardware()) {
             let by_type = usize::from(counter.type_ == 0);
-            let mut fixed = self.own.iter();
+            let mut fixed = self.fixed.iter();
             match fixed.position(|it| it[by_type] == counter.config) {
-                Some(at) if own.insert(at) => {}
+                Some(at) if used_fixed.insert(at) => {}
                 _ if by_type == 0 && self.first_four.contains(&counter.config) => four += 1,
                 _ => any += 1,
             }
@@ -101,14 +101,14 @@ fn request<'a>(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The events that run at one time never need more counters than there are; the events of a
-    /// refused plan would.
+    /// The events that run at one time never need more counters than there are. A plan is refused
+    /// only if its events would.
     #[test]
     fn simultaneous_events_have_their_counters(
         core in 0..CORES.len(),
         sample in prop::collection::btree_set(0..10_usize, 0..9),
         count in prop::collection::vec(prop::collection::btree_set(0..10_usize, 1..5), 0..6),
-        ask in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
         reserve in 0..3_usize,
     ) {
         let core = &CORES[core];
@@ -125,10 +125,10 @@ proptest! {
         });
         let events: Vec<EventGroup> =
             groups.flat_map(|group| event::parse(&group, &pmus).unwrap()).collect();
-        let known = catalogue.select("all", &machine).unwrap();
-        let known: Vec<&Metric> =
-            known.into_iter().filter(|it| it.pmu.pattern.is_core()).collect();
-        let mut metrics: Vec<&Metric> = ask.iter().map(|it| *it.get(&known)).collect();
+        let all = catalogue.select("all", &machine).unwrap();
+        let of_core: Vec<&Metric> =
+            all.into_iter().filter(|it| it.pmu.pattern.is_core()).collect();
+        let mut metrics: Vec<&Metric> = picks.iter().map(|it| *it.get(&of_core)).collect();
         metrics.sort_by_key(|metric| &metric.name);
         metrics.dedup_by_key(|metric| &metric.name);
         let samples: Vec<Counter> = sampled.iter().map(|it| it.counter.clone()).collect();
@@ -143,26 +143,28 @@ proptest! {
         let of_group = |group: &EventGroup| -> Vec<Counter> {
             group.events.iter().filter_map(requested_event).map(|it| it.counter).collect()
         };
-        let alone = |group: &EventGroup| core.holds(&of_group(group), reserve);
+        let fits_alone = |group: &EventGroup| core.holds(&of_group(group), reserve);
         let fits_with_samples = |group: &EventGroup| with_samples(&of_group(group));
         let plan = match Plan::packed(&request(&events, &metrics, machine), &pmus, &capacity) {
             Ok(plan) => plan,
             Err(PlanError::SampledConflict { .. }) => {
-                prop_assert!(events.iter().any(|group| alone(group) && !fits_with_samples(group)));
+                prop_assert!(
+                    events.iter().any(|group| fits_alone(group) && !fits_with_samples(group))
+                );
                 return Ok(());
             }
             Err(other) => return Err(TestCaseError::fail(other.to_string())),
         };
-        prop_assert!(events.iter().all(|group| fits_with_samples(group) || !alone(group)));
+        prop_assert!(events.iter().all(|group| fits_with_samples(group) || !fits_alone(group)));
         let counters = |group: &Vec<Planned>| -> Vec<Counter> {
             group.iter().map(|planned| planned.counter.clone()).collect()
         };
         // A user's group that no such PMU can count is opened as it is, and the kernel refuses it.
-        let possible = |group: &Vec<Counter>| core.holds(group, reserve);
+        let is_possible = |group: &Vec<Counter>| core.holds(group, reserve);
         let (fixed, rotated) = plan.groups.split_at(plan.fixed());
-        let always = fixed.iter().map(counters).filter(possible).collect::<Vec<_>>().concat();
+        let always = fixed.iter().map(counters).filter(is_possible).collect::<Vec<_>>().concat();
         prop_assert!(with_samples(&always), "{always:?} beside {samples:?}");
-        for group in rotated.iter().map(counters).filter(possible) {
+        for group in rotated.iter().map(counters).filter(is_possible) {
             let running = [group, always.clone()].concat();
             prop_assert!(with_samples(&running), "{running:?} beside {samples:?}");
         }
@@ -182,7 +184,7 @@ fn capacity_with_sampled(
 }
 
 #[test]
-fn more_sampled_events_than_counters_are_refused_in_a_sentence() {
+fn sampled_events_that_need_more_counters_are_refused_in_a_sentence() {
     let events = "armv8_pmuv3_0/event=0x3/,armv8_pmuv3_0/event=0x4/,cycles,instructions";
     let refused = capacity_with_sampled("grace", "grace-cpu-superchip", events, 4).err();
     assert_eq!(
