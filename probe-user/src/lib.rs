@@ -17,9 +17,9 @@
 //! is separate: it writes whole samples of memory accesses to files. [`recording`] stores snapshots
 //! and replays them; [`report`] shows a whole run at once. [`plot`] has the axes and pictures of
 //! all plots.
-//! [`formula`] evaluates metrics, [`import`] does so for counts taken elsewhere. [`doctor`] checks
-//! whether this machine can count, [`list`] shows what it can count, and [`roofline`] measures the
-//! peaks of its cores and memory. `top` is the interactive view of windows.
+//! [`formula`] evaluates metrics, [`import`] evaluates them for counts taken elsewhere. [`doctor`]
+//! checks whether this machine can count, [`list`] shows what it can count, and [`roofline`]
+//! measures the peaks of its cores and memory. `top` is the interactive view of windows.
 //!
 //! docs/how-it-works/architecture.md has the picture and the allowed imports between modules;
 //! `cargo xtask check` enforces them.

@@ -31,7 +31,7 @@ use crate::{
 /// Why counting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
-    /// The session.
+    /// The session failed.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// A descriptor for lifecycle events cannot be waited for.
@@ -46,9 +46,9 @@ pub enum PipelineError {
 pub struct Pipeline {
     session: Session,
     stages: Stages,
-    /// When to check whether the next counter group is due, if groups are multiplexed.
+    /// When to check whether the next counter group is due; None if no groups are multiplexed.
     rotation: Option<Instant>,
-    /// Multiplexing interval, if the user sets it.
+    /// The multiplexing interval, if the user sets it.
     interval: Option<Duration>,
     /// Timer for the upkeep of sampling, if the session samples.
     upkeep: Option<Interval>,
@@ -81,7 +81,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As for [`SavedState::resume`]: totals start from zero.
+    /// As for [`SavedState::resume`]. Totals then start from zero.
     pub fn resume(&mut self, state: SavedState<'_>) -> Result<(), PipelineError> {
         let generation = self.session.generation()?;
         let plan = self.session.plan();
@@ -107,7 +107,7 @@ impl Pipeline {
         self.session.continuity()
     }
 
-    /// Lets counting continue in pinned maps after this ends.
+    /// Lets counting continue in pinned maps after the session ends.
     pub fn keep_pins(&mut self) {
         self.session.keep_pins();
     }
@@ -140,13 +140,13 @@ impl Pipeline {
     }
 
     /// Changes what the rows stand for, and derives the last window again. Processes can be rows
-    /// only if they were from the start.
+    /// only if they were rows from the start.
     pub fn set_rows(&mut self, by: By) {
         let plan = self.session.plan();
         self.stages.change_view(plan, |view| view.by = by);
     }
 
-    /// The report of the last window; empty before the first.
+    /// The report of the last window; empty before the first window ends.
     #[must_use]
     pub fn report(&self) -> &Report {
         self.stages.report()
@@ -162,14 +162,14 @@ impl Pipeline {
         self.stages.report_mut()
     }
 
-    /// The rows of all existing cgroups.
+    /// The entities of the rows of all existing cgroups.
     #[must_use]
     pub fn entities(&self) -> HashSet<Entity> {
         let naming = self.view().naming(&self.snapshot().names);
         naming.rows().cloned().collect()
     }
 
-    /// Whether the session samples.
+    /// Whether the session takes samples.
     #[must_use]
     pub fn samples(&self) -> bool {
         self.session.samples()
@@ -183,8 +183,8 @@ impl Pipeline {
         }
     }
 
-    /// Converts a time of this process's monotonic clock to the clock of reports; they differ in a
-    /// time namespace.
+    /// Converts a time of this process's monotonic clock to the clock of reports. The two clocks
+    /// differ in a time namespace.
     #[must_use]
     pub fn kernel_time(&self, ours: Duration) -> Duration {
         self.session.kernel_time(ours)
@@ -203,7 +203,8 @@ impl Pipeline {
         self.session.watch_command(command);
     }
 
-    /// Whether a process has a name in the last window: it loses its name soon after its end.
+    /// Whether a process is alive: it has a name in the last window, and loses it soon after its
+    /// end.
     #[must_use]
     pub fn is_alive(&self, process: u32) -> bool {
         self.snapshot().names.processes.contains_key(&process)
@@ -230,7 +231,8 @@ impl Pipeline {
     ///
     /// As for [`Session::pull`].
     pub fn advance_with_names(&mut self, wait: Option<Duration>) -> Result<(), SessionError> {
-        // The hook of the window that ends: the pull may fall back to another.
+        // The hook of the window that ends, read before the pull, which may fall back to another
+        // hook.
         let merged_idle = self.session.hook() == Hook::CgroupSwitches;
         let mut now = self.session.pull()?;
         if let Some(limit) = wait {
@@ -306,6 +308,7 @@ pub async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGua
     }
 }
 
+/// Waits until a moment; forever without one.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,

@@ -33,32 +33,32 @@ use crate::{
 /// Software events that the agent always counts: they need no counter of the PMU.
 const ALWAYS: &str = "task-clock,page-faults,context-switches";
 
-/// Why memory accesses are not sampled although the machine could.
+/// Why memory accesses are not sampled on a machine that can sample them.
 const NEEDS_COUNTERS: &str =
     "they take counters that events are counted with; spe.enabled = true takes them";
 
 /// Why counting cannot start. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum CountingError {
-    /// The catalogue.
+    /// The catalogue is invalid.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The requested events and metrics.
+    /// The requested events and metrics cannot be counted.
     #[error(transparent)]
     Wanted(#[from] PlanRequestError),
-    /// The calibration.
+    /// The calibration cannot be used.
     #[error("count.calibration: {0}")]
     Calibration(#[from] CalibrationError),
-    /// The session.
+    /// The session cannot start.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The PMUs.
+    /// The PMUs cannot be read.
     #[error(transparent)]
     Pmus(#[from] Arc<SysfsError>),
-    /// Memory accesses, if the configuration requires their samples.
+    /// Memory accesses cannot be sampled, and the configuration requires it.
     #[error("spe.enabled = true, but {0}")]
     Accesses(#[from] AccessError),
-    /// The sampled events.
+    /// The configured events cannot be sampled.
     #[error("count.sample: {0}")]
     Sample(#[from] SamplingError),
 }
@@ -66,9 +66,9 @@ pub enum CountingError {
 /// Which kinds of samples a session takes.
 #[derive(Clone, Copy, Debug)]
 struct SampleKinds {
-    /// Memory accesses, if the configuration and the machine have them.
+    /// Memory accesses, if the configuration allows it and the machine can sample them.
     accesses: bool,
-    /// The events of the configuration.
+    /// The events of `count.sample`.
     events: bool,
 }
 
@@ -76,15 +76,15 @@ struct SampleKinds {
 #[derive(Clone, Copy)]
 pub(super) struct StartOptions {
     pub(super) switches: Switches,
-    /// The level of the budget, if there is one.
+    /// What the budget allows to count; None without a budget.
     pub(super) level: Option<Level>,
-    /// The last period of memory accesses: the session begins with it if it is longer than the
-    /// configured one.
+    /// The last sampling period of memory accesses, in operations: the session begins with it if it
+    /// is longer than the configured one.
     pub(super) period: Option<u64>,
-    /// Watch from the start for switches that this kernel hides from the program at
+    /// Whether to watch, from the start, for switches that this kernel hides from the program at
     /// `sched_switch`.
     pub(super) watch_exits: bool,
-    /// The saved totals are the last ones, so that the session may continue them.
+    /// Whether the saved totals are the latest, so that the session may continue them.
     pub(super) saved_is_latest: bool,
 }
 
@@ -92,14 +92,14 @@ pub(super) struct StartOptions {
 pub(super) fn start(
     config: &Config,
     resolver: Option<Arc<Resolver>>,
-    start: StartOptions,
+    options: StartOptions,
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
-    let level = start.level;
-    let samples = level.is_none_or(|level| level.samples);
+    let level = options.level;
+    let may_sample = level.is_none_or(|level| level.samples);
     let samples = SampleKinds {
-        accesses: samples && !start.switches.spe,
-        events: samples,
+        accesses: may_sample && !options.switches.spe,
+        events: may_sample,
     };
     let mut session = session_config(config, &machine, resolver.clone(), samples)?;
     // Tried before the session takes over pins: a failed start could not give them back.
@@ -113,7 +113,7 @@ pub(super) fn start(
         };
         session = session_config(config, &machine, resolver, samples)?;
     }
-    if let Some((spe, period)) = session.spe.as_mut().zip(start.period) {
+    if let Some((spe, period)) = session.spe.as_mut().zip(options.period) {
         spe.events.period = spe.events.period.max(period);
     }
     if let Some(level) = level {
@@ -121,12 +121,12 @@ pub(super) fn start(
     }
     let accesses = session.samples_accesses();
     let mut session = start_session(session, &machine)?;
-    if start.watch_exits
+    if options.watch_exits
         && let Err(error) = session.watch_exits()
     {
         tracing::warn!("{error}");
     }
-    let state = start
+    let state = options
         .saved_is_latest
         .then(|| load_state(config, &machine))
         .flatten();
@@ -163,11 +163,11 @@ pub(super) fn start(
 /// If this machine cannot count by this configuration.
 pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
     let machine = Machine::this();
-    let all = SampleKinds {
+    let all_kinds = SampleKinds {
         accesses: true,
         events: true,
     };
-    let session = session_config(config, &machine, None, all)?;
+    let session = session_config(config, &machine, None, all_kinds)?;
     let online = machine.online().map_err(SessionError::from)?;
     let cpus = online.iter().count();
     let memory = session.memory(cpus, possible_cpus(&machine)?);
@@ -258,7 +258,7 @@ fn plan(
     let hardware = resolve_hardware(machine, count.chip);
     let mut wanted = PlanRequest {
         calibration: calibration(count, machine)?,
-        ..wanted_by_name(count, machine)
+        ..configured_request(count, machine)
     };
     wanted.set_sampled(sampled);
     let capacity = wanted.capacity(machine, &catalogue, &hardware)?;
@@ -273,7 +273,8 @@ fn plan(
     Ok(plan)
 }
 
-/// How many groups a plan multiplexes, and for what part of the time each counts.
+/// A message on how many groups a plan multiplexes, and for what part of the time each counts; None
+/// if it multiplexes none.
 fn multiplexing(plan: &Plan, online: &CpuList) -> Option<String> {
     let groups = online
         .iter()
@@ -311,26 +312,29 @@ fn plan_with_samples(
 ) -> Result<(Plan, Vec<SampledEvent>), CountingError> {
     let pmus = machine.pmus()?;
     let takes_counters = { accesses.iter() }.any(|event| !event.counters(pmus).is_empty());
-    let all = [events.as_slice(), accesses].concat();
+    let all_sampled = [events.as_slice(), accesses].concat();
     if !takes_counters || config.spe.enabled == Enabled::On {
-        return Ok((plan(&config.count, &all, machine)?, all));
+        return Ok((plan(&config.count, &all_sampled, machine)?, all_sampled));
     }
-    let alone = plan(&config.count, &events, machine)?;
+    let without_accesses = plan(&config.count, &events, machine)?;
     // A trial: the user does not need its warnings about events that do not fit.
-    let with_accesses = with_default(NoSubscriber::new(), || plan(&config.count, &all, machine));
+    let with_accesses = with_default(NoSubscriber::new(), || {
+        plan(&config.count, &all_sampled, machine)
+    });
     match with_accesses {
-        Ok(plan) if plan.opened() == alone.opened() => Ok((plan, all)),
+        Ok(plan) if plan.opened() == without_accesses.opened() => Ok((plan, all_sampled)),
         _ => {
             sampled::log_not_sampled(&NEEDS_COUNTERS);
-            Ok((alone, events))
+            Ok((without_accesses, events))
         }
     }
 }
 
 /// The events and metrics of the configuration. If it names none, the plan has the machine's
 /// profile, or what fits the PMU.
-fn wanted_by_name(count: &config::Count, machine: &Machine) -> PlanRequest {
-    // The hook `cgroup-switches` does not see the incoming task, whose wait ends.
+fn configured_request(count: &config::Count, machine: &Machine) -> PlanRequest {
+    // Waits need `sched-switch`: the hook `cgroup-switches` does not see the incoming task, whose
+    // wait ends.
     let waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
     PlanRequest {
         events: count.events.clone(),
@@ -349,7 +353,7 @@ fn wanted_by_name(count: &config::Count, machine: &Machine) -> PlanRequest {
 
 /// What the default configuration counts.
 pub(crate) fn default_request(machine: &Machine) -> PlanRequest {
-    wanted_by_name(&Config::default().count, machine)
+    configured_request(&Config::default().count, machine)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
 /// The rows that a window does not show on their own.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Folded {
-    /// Cgroups, containers and pods that are folded into one row.
+    /// Cgroups, containers and pods whose counts one row shows together.
     pub(super) rows: HashSet<Entity>,
     /// Processes that are not shown. Their containers include their counts.
     pub(super) left_out: HashSet<Entity>,
@@ -29,17 +29,17 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
     if remaining <= most {
         return folded;
     }
-    let mut sizes: HashMap<&Entity, usize> = HashMap::new();
+    let mut series_counts: HashMap<&Entity, usize> = HashMap::new();
     let mut rows: Vec<&Entity> = Vec::new();
     let mut processes: Vec<(&Entity, usize)> = Vec::new();
     for (subject, count) in report.subjects.iter().zip(counts) {
         match subject {
             Subject::Entity(entity) if rank(entity).is_some() => {
-                let size = sizes.entry(entity).or_insert_with(|| {
+                let series_count = series_counts.entry(entity).or_insert_with(|| {
                     rows.push(entity);
                     0
                 });
-                *size += count;
+                *series_count += count;
             }
             Subject::Entity(entity @ Entity::ProcessOf { .. }) => processes.push((entity, count)),
             _ => {}
@@ -47,9 +47,9 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
     }
     // The largest processes are first in the report.
     while remaining > most
-        && let Some((process, size)) = processes.pop()
+        && let Some((process, series_count)) = processes.pop()
     {
-        remaining -= size;
+        remaining -= series_count;
         folded.left_out.insert(process.clone());
     }
     if remaining <= most {
@@ -59,16 +59,16 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
     let total = |row: &Entity| totals.get(row).copied().unwrap_or(0.0);
     // A stable sort: rows of equal totals keep the order of their size in the window.
     rows.sort_by(|a, b| {
-        let sizes = total(b).total_cmp(&total(a));
-        rank(a).cmp(&rank(b)).then(sizes)
+        let larger_first = total(b).total_cmp(&total(a));
+        rank(a).cmp(&rank(b)).then(larger_first)
     });
     // The row of others has at most as many series as the largest row.
-    remaining += rows.iter().map(|row| sizes[row]).max().unwrap_or(0);
+    remaining += rows.iter().map(|row| series_counts[row]).max().unwrap_or(0);
     for row in rows.into_iter().rev() {
         if remaining <= most {
             break;
         }
-        remaining -= sizes[row];
+        remaining -= series_counts[row];
         folded.rows.insert(row.clone());
     }
     folded

@@ -1,5 +1,5 @@
-//! A line of JSON for each window, in a file or on standard output. A thread of its own writes
-//! them, so that a slow reader or disk delays no window.
+//! A line of JSON for each window, in a file or on standard output. A thread of its own writes the
+//! lines, so that a slow reader or disk delays no window.
 
 use std::{
     fs::File,
@@ -27,10 +27,11 @@ use crate::{
 
 /// The JSON lines of an agent, and the thread that writes them.
 pub(super) struct JsonLines {
-    to: JsonDestination,
+    destination: JsonDestination,
     emitter: Emitter<LineSender>,
-    /// A reopened output, which the thread takes for the next line.
-    next: Arc<Mutex<Option<LineOutput>>>,
+    /// A reopened output, which the thread uses from the next line on.
+    reopened: Arc<Mutex<Option<LineOutput>>>,
+    /// Receives once the thread has written the last line.
     ended: Receiver<()>,
 }
 
@@ -39,17 +40,20 @@ impl JsonLines {
     ///
     /// # Errors
     ///
-    /// If it cannot be opened, or the thread cannot be started. A named pipe without a reader is no
-    /// error.
-    pub(super) fn open(to: &JsonDestination, counters: &Arc<JsonCounters>) -> io::Result<Self> {
-        let output = LineOutput::open(to)?;
+    /// If the output cannot be opened, or the thread cannot be started. A named pipe without a
+    /// reader is no error.
+    pub(super) fn open(
+        destination: &JsonDestination,
+        counters: &Arc<JsonCounters>,
+    ) -> io::Result<Self> {
+        let output = LineOutput::open(destination)?;
         let (sender, receiver) = sync_channel(1);
         let (end, ended) = channel();
-        let next = Arc::new(Mutex::new(None));
+        let reopened = Arc::new(Mutex::new(None));
         let writer = WriterThread {
-            to: to.clone(),
+            destination: destination.clone(),
             output,
-            next: Arc::clone(&next),
+            reopened: Arc::clone(&reopened),
             counters: Arc::clone(counters),
             failing: false,
         };
@@ -64,18 +68,18 @@ impl JsonLines {
             counters: Arc::clone(counters),
         };
         Ok(Self {
-            to: to.clone(),
+            destination: destination.clone(),
             emitter: Emitter::new(sender, OutputFormat::Json, true),
-            next,
+            reopened,
             ended,
         })
     }
 
     /// Opens the output again: log rotation may have renamed the file.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
-        let output = LineOutput::open(&self.to)?;
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next = Some(output);
+        let output = LineOutput::open(&self.destination)?;
+        let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
+        *reopened = Some(output);
         Ok(())
     }
 
@@ -130,32 +134,32 @@ impl Write for LineSender {
 
 /// The thread that writes.
 struct WriterThread {
-    to: JsonDestination,
+    destination: JsonDestination,
     output: LineOutput,
-    next: Arc<Mutex<Option<LineOutput>>>,
+    reopened: Arc<Mutex<Option<LineOutput>>>,
     counters: Arc<JsonCounters>,
-    /// The last line was not written, and that was logged.
+    /// The last line was not written, which was logged.
     failing: bool,
 }
 
 impl WriterThread {
     fn run(mut self, lines: &Receiver<Vec<u8>>) {
         for line in lines {
-            let next = self
-                .next
+            let reopened = self
+                .reopened
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .take();
-            if let Some(next) = next {
-                self.output = next;
+            if let Some(reopened) = reopened {
+                self.output = reopened;
             }
             let written = self.output.write(&line);
             match (&written, self.failing) {
                 (Err(error), false) => tracing::warn!(
                     "cannot write {}: {error}; lines are lost until that works again",
-                    self.to
+                    self.destination
                 ),
-                (Ok(()), true) => tracing::info!("{} takes lines again", self.to),
+                (Ok(()), true) => tracing::info!("{} takes lines again", self.destination),
                 _ => {}
             }
             self.failing = written.is_err();
@@ -170,7 +174,8 @@ impl WriterThread {
 
 /// An output of whole lines: a partial line, as on a full disk, is removed.
 enum LineOutput {
-    /// Unbuffered, and whether it ends with a partial line, which cannot be removed.
+    /// Standard output, unbuffered. The flag is true if it ends with a partial line, which cannot
+    /// be removed.
     Stdout(File, bool),
     File(File),
     /// A named pipe, while it has a reader.
@@ -180,8 +185,8 @@ enum LineOutput {
 }
 
 impl LineOutput {
-    fn open(to: &JsonDestination) -> io::Result<Self> {
-        match to {
+    fn open(destination: &JsonDestination) -> io::Result<Self> {
+        match destination {
             JsonDestination::Stdout => {
                 let own = io::stdout().as_fd().try_clone_to_owned()?;
                 Ok(Self::Stdout(File::from(own), false))
@@ -253,7 +258,7 @@ mod tests {
         let mut output = LineOutput::Stdout(File::from(OwnedFd::from(ours)), false);
         let long = vec![b'a'; 16 << 20];
         output.write(&long).unwrap_err();
-        // The end of the partial line does not fit either.
+        // The newline that would end the partial line does not fit either.
         output.write(b"lost\n").unwrap_err();
         reader.set_nonblocking(true).unwrap();
         let mut text = Vec::new();

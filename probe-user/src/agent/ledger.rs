@@ -42,16 +42,17 @@ pub(super) struct Ledger {
     /// The exported number of each group of the plan, in the plan's order.
     #[serde(skip)]
     group_numbers: Vec<u32>,
-    /// The current session continues the totals of the previous one.
+    /// Whether the current session continues the totals of the previous one. False from its first
+    /// report on.
     #[serde(skip)]
     resumed: bool,
 }
 
-/// The most exported totals of waits of a row, one for each entity that it waited for. A window
-/// names three at a time.
+/// The most exported totals of waits that a row keeps, one for each entity that it waited for. A
+/// window names three of these entities at a time.
 const MOST_WAITS: usize = 16;
 
-/// The numbers of a counter's metric and attributes.
+/// The ledger's numbers of a counter's metric and attributes.
 type SeriesKey = (u32, u32);
 
 /// The counters of a subject.
@@ -63,7 +64,7 @@ struct LedgerAccount {
     counts: Vec<(SeriesKey, RawCount)>,
     /// Exported estimates, over all groups.
     sums: Vec<(SeriesKey, EstimateSum)>,
-    /// The subject was in the last report.
+    /// Whether the subject was in the last report.
     #[serde(skip)]
     in_report: bool,
 }
@@ -83,8 +84,8 @@ impl LedgerAccount {
         (*count, *sum)
     }
 
-    /// Drops this session's totals of waits that are no longer `named`, since a wait that is named
-    /// again begins at 0. Keeps their exported totals while there are few.
+    /// Drops this session's totals of the `waits` that are no longer `named`, since a wait that is
+    /// named again begins at 0. Keeps the exported totals of these waits while there are few.
     fn forget_waits(&mut self, waits: &HashSet<u32>, named: &HashSet<u32>) {
         let keeps = |(_, attributes): SeriesKey| {
             !waits.contains(&attributes) || named.contains(&attributes)
@@ -98,8 +99,8 @@ impl LedgerAccount {
         }
     }
 
-    /// The time of the counter group with these attributes: the longest of its counters. A counter
-    /// lacks the time of sessions that did not know its count.
+    /// The time enabled and running of the counter group with these attributes, in nanoseconds: the
+    /// longest of its counters. A counter lacks the time of sessions that did not know its count.
     fn group_time(&self, attributes: u32) -> (u64, u64) {
         let of_group = self
             .counts
@@ -114,10 +115,10 @@ impl Ledger {
     /// Begins a session with these groups of events. Its totals begin at 0, unless it continues the
     /// totals of the previous session (`resumed`).
     pub(super) fn begin_session(&mut self, groups: Vec<Vec<String>>, resumed: bool) {
-        let mut alike: HashMap<Vec<String>, usize> = HashMap::new();
+        let mut repeats: HashMap<Vec<String>, usize> = HashMap::new();
         let number = |mut events: Vec<String>| {
-            // A further group of the same events has a number of its own.
-            let nth = alike.entry(events.clone()).or_default();
+            // A second group with the same events gets a number of its own.
+            let nth = repeats.entry(events.clone()).or_default();
             if *nth > 0 {
                 events.push(nth.to_string());
             }
@@ -168,7 +169,8 @@ impl Ledger {
                 continue;
             };
             let [_, session] = keys.for_series((series.metric, series.attributes));
-            // Together, folded rows wait for too many entities to name: all count as others.
+            // Folded rows together wait for too many entities to name, so all of these count as
+            // others.
             let is_wait = report.attributes[series.attributes as usize]
                 .behind
                 .is_some();
@@ -205,8 +207,8 @@ impl Ledger {
         self.accounts.values().all(|account| account.in_report)
     }
 
-    /// Drops totals of waits that a row no longer names. It names few at a time, but waits for many
-    /// entities over its life.
+    /// Drops totals of waits that a row no longer names. A row names few waits at a time, but waits
+    /// for many entities over its life.
     fn forget_waits(&mut self, report: &Report, keys: &ReportKeys) {
         let mut named: HashMap<&Subject, HashSet<u32>> = HashMap::new();
         for series in report.series.iter().filter(|it| it.total.is_some()) {
@@ -232,7 +234,7 @@ impl Ledger {
         self.attributes.retain(|number| !waits.contains(&number));
     }
 
-    /// Gives all counters of a row's group the time of the group.
+    /// Sets the time of each counter to the time of its group.
     fn write_group_times(&self, report: &mut Report, keys: &ReportKeys) {
         let in_group = |series: &&Series| {
             let attributes = &report.attributes[series.attributes as usize];
@@ -391,6 +393,7 @@ impl ReportKeys {
     }
 }
 
+/// The value of a key, which is added if it is missing.
 fn entry<T: Default>(list: &mut Vec<(SeriesKey, T)>, key: SeriesKey) -> &mut T {
     let position = list.iter().position(|(known, _)| *known == key);
     let at = position.unwrap_or_else(|| {
@@ -400,7 +403,8 @@ fn entry<T: Default>(list: &mut Vec<(SeriesKey, T)>, key: SeriesKey) -> &mut T {
     &mut list[at].1
 }
 
-/// Adds a share to the sum of its metric and attributes. A sum with an unknown part is unknown.
+/// Adds a share to the sum of its metric and attributes. The sum is unknown if one of its shares
+/// is unknown.
 fn add_share(sums: &mut Vec<Series>, share: &Series) {
     let kind = |it: &Series| (it.metric, it.attributes);
     let Some(sum) = sums.iter_mut().find(|sum| kind(sum) == kind(share)) else {

@@ -1,17 +1,18 @@
 //! The most memory of an agent, including its kernel memory: the formula of
 //! docs/reference/chart.md. The chart computes its memory limit by the same formula
-//! (deploy/helm/pmuscope/templates/_helpers.tpl). Tests compare the terms of this module with the
-//! memory of a session, with the chart, and with the page.
+//! (deploy/helm/pmuscope/templates/_helpers.tpl). Sizes are in bytes. Tests compare the terms of
+//! this module with the memory of a session, with the chart, and with the page.
 
 use crate::session::memory::{Memory, USUAL_THREADS};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// The process without containers, and the text of a scrape of 1,000 containers. Measured.
+/// Memory of the process without containers, and of the text of a scrape of 1,000 containers.
+/// Measured.
 const PROCESS: usize = 32 * MIB;
 
-/// A row of counts: one in the kernel's map, and two snapshots of it.
+/// Memory of a row of counts: the row in the kernel's map, and two snapshots of it.
 const ROW: usize = 416;
 
 /// Memory of a container in addition to its rows: names, windows, report, text. Measured.
@@ -31,26 +32,27 @@ const SAMPLED_CPU: usize = 128 * KIB;
 /// Memory of a shown process in addition to its rows: names, windows. Measured.
 const PROCESS_ROW: usize = 3 * KIB;
 
-/// Memory of sampled events: 16,384 rows in the kernel, and the user space memory of each.
+/// Memory of sampled events: 16,384 rows in the kernel, and the user space memory of each row.
 const EVENTS: usize = 58 * MIB;
 
-/// Memory of sampled events on each CPU: spare rows, and the counters of its samples.
+/// Memory of sampled events on each CPU: spare rows, and the sampled counters.
 const EVENTS_CPU: usize = 64 * KIB;
 
 /// The size of a node, and of what is counted there.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
-    /// Its CPUs.
+    /// Number of its CPUs.
     pub cpus: usize,
-    /// Containers that ran on all CPUs.
+    /// Number of containers, each of which ran on all CPUs.
     pub containers: usize,
-    /// Processes that ran on all CPUs, if processes are shown; else 0.
+    /// Number of processes, each of which ran on all CPUs; 0 if processes are not shown.
     pub processes: usize,
-    /// Groups of events.
+    /// Number of groups of events.
     pub groups: usize,
     /// Whether events are sampled.
     pub events: bool,
-    /// Bytes of each CPU's buffer, if memory accesses are sampled; 0 without SPE.
+    /// Bytes of each CPU's buffer for sampled memory accesses, 0 if events sample them without SPE;
+    /// None if they are not sampled.
     pub buffer: Option<usize>,
 }
 
@@ -70,15 +72,17 @@ impl Node {
     }
 }
 
-/// Rows of sampled accesses in an agent's map: fewer than a session's limit of kernel memory
-/// allows, since user space takes some 2 kB for each. They suffice for 40 containers that each CPU
-/// ran within two seconds; rows that were idle for longer are freed before the map is full.
-pub(super) fn sampled_rows(possible: usize) -> u32 {
+/// Number of rows of sampled accesses in an agent's map, by the number of possible CPUs. The limit
+/// on a session's kernel memory would allow more, but user space takes some 2 kB for each. The rows
+/// suffice if each CPU ran 40 containers within two seconds. Rows that were idle for longer are
+/// freed before the map is full.
+pub(super) fn access_rows(possible: usize) -> u32 {
     u32::try_from(possible.saturating_mul(192)).map_or(28_672, |rows| rows.clamp(14_336, 28_672))
 }
 
-/// Rows of sampled events in an agent's map. Rows are freed every two seconds: they suffice for 128
-/// pairs of owner and event on each CPU within four seconds, and on large machines for fewer.
+/// Number of rows of sampled events in an agent's map, by the number of possible CPUs. Rows are
+/// freed every two seconds: they suffice for 128 pairs of owner and event on each CPU within four
+/// seconds. On more than 128 CPUs they suffice for fewer pairs.
 pub(super) fn event_rows(possible: usize) -> u32 {
     u32::try_from(possible.saturating_mul(128)).map_or(16_384, |rows| rows.clamp(8192, 16_384))
 }
@@ -121,26 +125,26 @@ pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize, by_process: 
     }
     let processes = if by_process { USUAL_PROCESSES } else { 0 };
     let limit = |containers| {
-        let by_events = events.filter(|events| events.accesses).map(|_| 0);
-        let buffer = samples.map(|samples| samples.buffers / cpus.max(1));
+        let no_buffer = events.filter(|events| events.accesses).map(|_| 0);
+        let spe_buffer = samples.map(|samples| samples.buffers / cpus.max(1));
         let node = Node {
             cpus,
             containers,
             processes: containers * processes,
             groups,
             events: events.is_some_and(|events| events.others),
-            buffer: buffer.or(by_events),
+            buffer: spe_buffer.or(no_buffer),
         };
         node.limit()
     };
-    let [some, many] = [100, 1000].map(limit);
+    let [limit_100, limit_1000] = [100, 1000].map(limit);
     let per_container = match processes {
         0 => String::new(),
         processes => format!(" of {processes} processes each"),
     };
     text + &format!(
-        "{some} MiB for all, the agent included, with 100 containers{per_container} on {cpus} \
-         CPUs; {many} MiB with 1,000"
+        "{limit_100} MiB for all, the agent included, with 100 containers{per_container} on {cpus} \
+         CPUs; {limit_1000} MiB with 1,000"
     )
 }
 

@@ -58,22 +58,22 @@ use crate::pipeline::{every, tick};
 /// Why an agent cannot start, or had to end. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The configuration.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The run directory.
+    /// The run directory cannot be used.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The state directory.
+    /// Another agent saves its totals in the state directory.
     #[error(transparent)]
     State(#[from] StateDirectoryLocked),
-    /// The server.
+    /// The server cannot start.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// Counting.
+    /// Counting cannot start.
     #[error(transparent)]
     Counting(#[from] Box<CountingError>),
-    /// The file of JSON lines.
+    /// The file of JSON lines cannot be opened.
     #[error("cannot write {to}: {source}; name another file by json.path")]
     Json {
         /// The file.
@@ -81,16 +81,16 @@ pub enum AgentError {
         /// Why.
         source: io::Error,
     },
-    /// The thread that asks for names.
+    /// The thread that asks for names cannot be started.
     #[error("cannot ask runtimes for names: {0}")]
     Names(io::Error),
-    /// The thread that pushes windows to a collector.
+    /// Pushes to a collector cannot start.
     #[error("cannot push to the collector of otlp.endpoint: {0}")]
     Push(io::Error),
-    /// Capabilities.
+    /// Capabilities cannot be given up.
     #[error("cannot give up capabilities: {0}")]
     Capabilities(io::Error),
-    /// Timers and signals.
+    /// Timers and signals cannot be set up.
     #[error("cannot wait for timers and signals: {0}")]
     Runtime(io::Error),
 }
@@ -100,8 +100,8 @@ pub enum AgentError {
 pub struct Options {
     /// Sources of the configuration, which a reload reads again.
     pub sources: Sources,
-    /// Give up all capabilities once counting has begun. After CPU hot-plug, a reload, or a time in
-    /// which it was off, the agent must then be restarted.
+    /// Give up all capabilities once counting has begun. The agent must then be restarted after CPU
+    /// hot-plug, after a reload, and to count again after it was switched off.
     pub drop_all: bool,
     /// Leave counting on in pinned maps when a signal ends the agent.
     pub keep_pins: bool,
@@ -126,9 +126,9 @@ pub fn check_files(config: &Config) -> Result<(), AgentError> {
 /// The most time until the first window ends, so that there is something to show soon.
 const FIRST_WINDOW: Duration = Duration::from_secs(1);
 
-/// The most time from a signal to the end of the process. An orderly shutdown takes less: the rest
-/// of a save in progress, the last pull, and `LAST_FLUSH` or one more save.
-const END: Duration = Duration::from_secs(2);
+/// How long after a signal the process exits without waiting any longer. An orderly shutdown takes
+/// less: the rest of a save in progress, the last pull, and `LAST_FLUSH` or one more save.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the process waits for its last log message to be written.
 const LAST_MESSAGE: Duration = Duration::from_millis(50);
@@ -137,14 +137,14 @@ const LAST_MESSAGE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 ///
-/// The reason why it cannot start. Later failures are logged and counted, and do not end it.
+/// The reason why the agent cannot start. Later failures are logged and counted, and do not end it.
 pub fn run(options: Options) -> Result<(), AgentError> {
     let config = options.sources.read()?;
     let runtime = || Builder::new_current_thread().enable_all().build();
     let main = runtime().map_err(AgentError::Runtime)?;
-    let end = runtime().map_err(AgentError::Runtime)?;
+    let exit_runtime = runtime().map_err(AgentError::Runtime)?;
     // Both runtimes listen before either waits, so that no signal reaches only one of them.
-    let [signals, exit_signals] = [&main, &end].map(|runtime| {
+    let [signals, exit_signals] = [&main, &exit_runtime].map(|runtime| {
         let _entered = runtime.enter();
         Signals::listen()
     });
@@ -153,24 +153,24 @@ pub fn run(options: Options) -> Result<(), AgentError> {
         exit_signals.map_err(AgentError::Runtime)?,
     );
     let thread = thread::Builder::new().name("end".to_owned());
-    let exit = move || end.block_on(exit_in_time(exit_signals));
+    let exit = move || exit_runtime.block_on(exit_in_time(exit_signals));
     privileges::run_without(|| thread.spawn(exit)).map_err(AgentError::Runtime)?;
     main.block_on(serve(options, config, signals))
 }
 
-/// Ends this process some time after a signal, whatever its other threads wait for.
+/// Ends this process [`SHUTDOWN_TIMEOUT`] after a signal, whatever its other threads wait for.
 async fn exit_in_time(mut signals: Signals) {
     tokio::select! {
         _ = signals.terminate.recv() => {}
         _ = signals.interrupt.recv() => {}
     }
-    sleep(END).await;
+    sleep(SHUTDOWN_TIMEOUT).await;
     // A separate thread writes the message: the write may block, since another thread may hang
     // while it logs.
     let message = || {
         tracing::error!(
             "the agent has not ended {} s after a signal: it exits without waiting any longer",
-            END.as_secs()
+            SHUTDOWN_TIMEOUT.as_secs()
         );
     };
     let _thread = thread::Builder::new().spawn(message);
@@ -179,7 +179,7 @@ async fn exit_in_time(mut signals: Signals) {
 }
 
 async fn serve(options: Options, config: Config, mut signals: Signals) -> Result<(), AgentError> {
-    let directory = RunDirectory::take(&config.run)?;
+    let directory = RunDirectory::acquire(&config.run)?;
     let listen = config.http.listen;
     let server = listen
         .map(|address| Server::listen(address, config.http.web_config.as_ref()))
@@ -194,7 +194,7 @@ async fn serve(options: Options, config: Config, mut signals: Signals) -> Result
         server.answer(Arc::clone(&published))?;
     }
     notify(&[NotifyState::Ready]);
-    // Half of the watchdog's timeout.
+    // The service manager expects a notification within the timeout: half of it leaves a margin.
     let mut watchdog = sd_notify::watchdog_enabled().map(|within| every(within / 2));
     loop {
         let interval = tokio::select! {

@@ -1,7 +1,7 @@
 //! Pushes every window to an OpenTelemetry collector, by a thread of its own.
 //!
 //! Sums are cumulative, so a window that is not sent loses only its gauges. Therefore a new window
-//! replaces one that is still waiting, and the lost one is counted.
+//! replaces one that is still waiting, which is counted as lost.
 
 #[cfg(test)]
 mod tests;
@@ -41,8 +41,10 @@ use crate::{
 /// The most time for an answer to a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause after a failure: initially, and at most. It doubles with each failure.
+/// The pause after a first failure. It doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Pushes to a collector: an encoder of reports, and the thread that sends them.
@@ -83,23 +85,24 @@ impl Push {
 struct PendingWindow {
     requests: Mutex<Option<Vec<OtlpRequest>>>,
     changed: Notify,
-    /// No further window will follow.
+    /// Whether no further window will follow.
     closed: AtomicBool,
 }
 
 impl PendingWindow {
+    /// Puts a window, and returns the waiting window that it replaces, if there is one.
     fn put(&self, requests: Vec<OtlpRequest>) -> Option<Vec<OtlpRequest>> {
         let mut waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.replace(requests)
     }
 
     /// Waits until a window is pending, or until none can follow.
-    async fn wait_for_newer(&self) {
+    async fn wait_for_next(&self) {
         let is_ready = || {
             let waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.is_some() || self.closed.load(Relaxed)
         };
-        // The notified window may already have been taken.
+        // A notification may be of a window that was already taken.
         while !is_ready() {
             self.changed.notified().await;
         }
@@ -211,16 +214,16 @@ struct ExporterThread {
     answer_timeout: Duration,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
     sent: Arc<PushCounters>,
-    /// The last request failed, and that was logged.
+    /// The last request failed, which was logged.
     failing: bool,
 }
 
 /// What became of a request.
 enum Delivery {
     Accepted,
-    /// It is refused for good.
+    /// The collector would refuse it again.
     Refused,
-    /// It failed, and a newer window is pending or none can follow.
+    /// It failed, and is not sent again: a newer window is pending, or none can follow.
     Outdated,
 }
 
@@ -233,7 +236,7 @@ impl ExporterThread {
                 for request in requests {
                     match self.deliver(request, pending).await {
                         Delivery::Accepted => {}
-                        // The window's other requests have other series.
+                        // The window's other requests have other series, and are still sent.
                         Delivery::Refused => is_lost = true,
                         Delivery::Outdated => {
                             is_lost = true;
@@ -247,12 +250,12 @@ impl ExporterThread {
             } else if pending.closed.load(Relaxed) {
                 return;
             } else {
-                pending.wait_for_newer().await;
+                pending.wait_for_next().await;
             }
         }
     }
 
-    /// Sends a request until it is accepted or cannot be.
+    /// Sends a request until it is accepted, refused for good, or outdated.
     async fn deliver(&mut self, request: OtlpRequest, pending: &PendingWindow) -> Delivery {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -264,10 +267,10 @@ impl ExporterThread {
             if !is_retryable(status.code()) {
                 return Delivery::Refused;
             }
-            // Do not retry if a newer window is pending, or at the end.
+            // Retry only until a newer window is pending, or none can follow.
             tokio::select! {
                 () = sleep(pause) => {}
-                () = pending.wait_for_newer() => return Delivery::Outdated,
+                () = pending.wait_for_next() => return Delivery::Outdated,
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -328,7 +331,7 @@ fn client(
     })
 }
 
-/// The reason of a failed request, with its causes.
+/// Why a request failed, with the causes.
 fn why(status: &Status) -> String {
     let mut why = format!("{:?}, {}", status.code(), status.message());
     let mut source = std::error::Error::source(status);
@@ -343,8 +346,8 @@ fn why(status: &Status) -> String {
 }
 
 /// Whether the same request may succeed later: the codes that OTLP 1.x, "Failures", always retries,
-/// and `Unknown`. `ResourceExhausted` is also the answer to a request that is too large; counters
-/// that it lost are in the next window.
+/// and `Unknown`. `ResourceExhausted` is not among them, since it is also the answer to a request
+/// that is too large; the next window has its counters.
 fn is_retryable(code: Code) -> bool {
     matches!(
         code,
@@ -358,7 +361,8 @@ fn is_retryable(code: Code) -> bool {
     )
 }
 
-/// The headers of each request. The error names an invalid header, but never shows its value.
+/// Parses the headers of each request. The error names an invalid header, but never shows its
+/// value.
 pub(super) fn headers(
     headers: &BTreeMap<String, String>,
 ) -> Result<Vec<(AsciiMetadataKey, AsciiMetadataValue)>, String> {
@@ -396,7 +400,7 @@ fn is_https(endpoint: &str) -> bool {
     uri.is_ok_and(|uri| uri.scheme_str() == Some("https"))
 }
 
-/// Reads the files for TLS.
+/// Checks that the files for TLS can be used, if the endpoint is at `https://`.
 pub(super) fn check_files(otlp: &config::Otlp) -> io::Result<()> {
     match &otlp.endpoint {
         Some(endpoint) if is_https(endpoint) => ClientTls::load(&otlp.tls).map(drop),
@@ -404,7 +408,7 @@ pub(super) fn check_files(otlp: &config::Otlp) -> io::Result<()> {
     }
 }
 
-/// Checks the keys for TLS in combination. The error is a key and what is wrong with it.
+/// Checks that the keys for TLS fit together. The error is a key and what is wrong with it.
 pub(super) fn check_tls(otlp: &config::Otlp) -> Result<(), (&'static str, String)> {
     let tls = &otlp.tls;
     let keys = [

@@ -1,5 +1,5 @@
-//! Opens the outputs of a session (JSON lines, the OTLP collector), and what completes its windows:
-//! names from runtimes, verdicts on neighbours, and the ledger.
+//! Opens the outputs of the agent (JSON lines, the OTLP collector), and makes what completes its
+//! windows: names from runtimes, verdicts on neighbours, and the ledger.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,7 +20,8 @@ use crate::{
     plan::Plan,
 };
 
-/// The detector of noisy neighbours; those at the memory only if a peak bandwidth is configured.
+/// The detector of noisy neighbours. It judges contention for memory only if a peak bandwidth is
+/// configured.
 pub(super) fn neighbours(config: &Config, plan: &Plan) -> Neighbours {
     let peak = config.verdict.peak_bandwidth;
     let memory = peak.and_then(|peak| {
@@ -40,7 +41,7 @@ pub(super) fn log_verdict(report: &Report, verdict: &NeighbourVerdict) {
         let suspects = verdict.suspects.iter();
         let named = suspects.map(|(entity, part)| format!("{} ({})", name(entity), amount(*part)));
         match named.collect::<Vec<_>>().join(", ") {
-            none if none.is_empty() => "nobody else that is known".to_owned(),
+            nobody if nobody.is_empty() => "nobody else that is known".to_owned(),
             suspects => suspects,
         }
     };

@@ -6,9 +6,9 @@
 //! times the time of a charge at that level, and pulls. For levels that ran before, the measured
 //! times of a charge and a pull are used, since the model of these times is not exact.
 //!
-//! It does not flap: it goes down if the mean of a few windows exceeds the budget, and up by one
-//! level if that would have fitted, with a margin, in each of many windows. Each step up that had
-//! to be reverted raises the number of these windows.
+//! It does not flap. It steps down if the mean of a few windows exceeds the budget. It steps up by
+//! one level after many windows in a row in which that level would have fitted with a margin. Each
+//! step up that had to be reverted raises the number of these windows.
 
 pub(super) mod cost_meter;
 mod ladder;
@@ -20,19 +20,21 @@ pub(super) use self::ladder::{Ladder, Level};
 /// The number of windows in a mean. A single window may be a burst.
 const RECENT: usize = 6;
 
-/// A step down goes to the first level with a prediction within this part of the budget.
-const DOWN_TO: f64 = 0.9;
+/// A step down goes to the first level whose predicted cost is within this part of the budget.
+const STEP_DOWN_TARGET: f64 = 0.9;
 
-/// A step up needs a prediction within this part of the budget.
-const UP_TO: f64 = 0.8;
+/// A step up needs a predicted cost within this part of the budget.
+const STEP_UP_LIMIT: f64 = 0.8;
 
 /// Consecutive windows in which a step up must have fitted: initially, and at most.
 const CALM: (u64, u64) = (30, 720);
 
-/// A step up that is reverted within `EARLY` windows was too early: the next one to that level
-/// needs `BACKOFF` times as many calm windows. A step up that lasts `BACKOFF` times as long cancels
-/// one such increase.
+/// A step up that is reverted within this many windows was too early: the next step up to that
+/// level needs [`BACKOFF`] times as many calm windows. A step up that lasts [`BACKOFF`] times as
+/// long cancels one such increase.
 const EARLY: u64 = 360;
+
+/// The factor by which a step up that was too early raises the number of calm windows.
 const BACKOFF: u64 = 4;
 
 /// The part by which the measured cost of a level decays to the model with each window at another
@@ -42,33 +44,34 @@ const DECAY: f64 = 0.002;
 /// The cost of counting in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct WindowCost {
-    /// Length in seconds.
+    /// Length of the window in seconds.
     pub(super) seconds: f64,
-    /// Charged slices on the CPU where the programs took most time.
+    /// Number of charged slices on the CPU where the programs took most time.
     pub(super) charges: f64,
-    /// Nanoseconds of a charge, including the reads of counters.
+    /// Mean nanoseconds of a charge, including the reads of counters.
     pub(super) charge: f64,
     /// Nanoseconds to read one hardware counter, and one software counter.
     pub(super) reads: (f64, f64),
-    /// Nanoseconds of the runs on that CPU that charged nothing.
-    pub(super) rest: f64,
-    /// Nanoseconds of samples on that CPU.
+    /// Nanoseconds of the programs' runs on that CPU that charged nothing.
+    pub(super) uncharged: f64,
+    /// Nanoseconds of the programs for samples on that CPU.
     pub(super) samples: f64,
     /// Nanoseconds of the agent's CPU time for the pull and everything after it.
     pub(super) pull: f64,
-    /// Nanoseconds of the rest of the agent's CPU time.
+    /// Nanoseconds of the agent's CPU time outside of the pull and what follows it.
     pub(super) other: f64,
 }
 
 impl WindowCost {
     /// The whole cost, as a share of a CPU's time.
     fn share(&self) -> f64 {
-        let nanos = self.charges * self.charge + self.rest + self.samples + self.pull + self.other;
+        let nanos =
+            self.charges * self.charge + self.uncharged + self.samples + self.pull + self.other;
         nanos / (self.seconds * 1e9)
     }
 
-    /// The sum of windows, and their number. The time of a charge is a mean; the last window's time
-    /// of a read is taken.
+    /// The sum of windows, and their number. `charge` is the mean over all charges, `reads` that of
+    /// the last window.
     fn sum<'a>(windows: impl Iterator<Item = &'a Self>) -> (Self, f64) {
         let (mut sum, mut count, mut charging) = (Self::default(), 0.0, 0.0);
         for window in windows {
@@ -79,7 +82,7 @@ impl WindowCost {
                 charges: sum.charges + window.charges,
                 charge: window.charge,
                 reads: window.reads,
-                rest: sum.rest + window.rest,
+                uncharged: sum.uncharged + window.uncharged,
                 samples: sum.samples + window.samples,
                 pull: sum.pull + window.pull,
                 other: sum.other + window.other,
@@ -130,12 +133,14 @@ pub(super) enum Decision {
 /// Keeps counting within a budget.
 #[derive(Debug)]
 pub(super) struct Governor {
-    /// Share of a CPU.
+    /// The budget, as a share of a CPU.
     budget: f64,
     ladder: Ladder,
+    /// Index of the current level in the ladder.
     level: usize,
     /// The last windows at this level.
     recent: VecDeque<WindowCost>,
+    /// By level: its last measured cost, which decays to the model; None if it never ran.
     costs: Vec<Option<LevelCost>>,
     /// Consecutive windows in which a step up would have fitted.
     calm: u64,
@@ -143,6 +148,7 @@ pub(super) struct Governor {
     calm_needed: Vec<u64>,
     /// By level: windows since the step up to it, until that proved right or was reverted.
     since_raised: Vec<Option<u64>>,
+    /// Whether even the lowest level exceeds the budget.
     exceeded: bool,
 }
 
@@ -166,7 +172,7 @@ impl Governor {
         self.ladder[self.level]
     }
 
-    /// Whether the level counts fewer events or samples less. Longer windows do not matter.
+    /// Whether the level counts fewer events or takes no samples. Longer windows do not matter.
     pub(super) fn is_reduced(&self) -> bool {
         let (now, full) = (self.level(), self.ladder[0]);
         let widened = full.widened;
@@ -194,8 +200,9 @@ impl Governor {
         (count > 0.0).then(|| all.share())
     }
 
-    /// Takes the cost of a window at this level, and decides on the level of the next one.
-    pub(super) fn window(&mut self, cost: WindowCost) -> Decision {
+    /// Takes the cost of a window at the current level, and decides on the level of the next
+    /// window.
+    pub(super) fn on_window(&mut self, cost: WindowCost) -> Decision {
         if cost.seconds <= 0.0 {
             return Decision::Stay;
         }
@@ -204,7 +211,7 @@ impl Governor {
             self.recent.pop_front();
         }
         self.remember();
-        self.trust();
+        self.require_less_calm();
         if self.recent.len() < RECENT {
             return Decision::Stay;
         }
@@ -222,13 +229,13 @@ impl Governor {
                 };
             }
             let predicted = |level: usize| self.predicted(&windows, count, level);
-            let fits = |level: &usize| predicted(*level) <= self.budget * DOWN_TO;
+            let fits = |level: &usize| predicted(*level) <= self.budget * STEP_DOWN_TARGET;
             let to = (self.level + 1..=last).find(fits).unwrap_or(last);
             let predicted = predicted(to);
-            self.distrust(to);
+            self.require_more_calm(to);
             return self.change(to, share, predicted);
         }
-        if self.exceeded && share <= self.budget * UP_TO {
+        if self.exceeded && share <= self.budget * STEP_UP_LIMIT {
             self.exceeded = false;
             return Decision::WithinAgain(share);
         }
@@ -236,7 +243,7 @@ impl Governor {
             return Decision::Stay;
         };
         let predicted = self.predicted(&windows, count, up);
-        self.calm = match predicted <= self.budget * UP_TO {
+        self.calm = match predicted <= self.budget * STEP_UP_LIMIT {
             true => self.calm + 1,
             false => 0,
         };
@@ -261,9 +268,9 @@ impl Governor {
         })
     }
 
-    /// On a step down to `to`: levels that it leaves soon after a step up to them need more calm
-    /// windows the next time.
-    fn distrust(&mut self, to: usize) {
+    /// On a step down to `to`: the levels above `to`, from the current one on, need more calm
+    /// windows for the next step up to them, if the last one was too early.
+    fn require_more_calm(&mut self, to: usize) {
         for level in self.level..to {
             if self.since_raised[level]
                 .take()
@@ -274,13 +281,14 @@ impl Governor {
         }
     }
 
-    /// Levels that lasted after a step up to them need fewer calm windows the next time.
-    fn trust(&mut self) {
-        for (raised, wanted) in self.since_raised.iter_mut().zip(&mut self.calm_needed) {
-            *raised = raised.map(|windows| windows + 1);
-            if raised.is_some_and(|windows| windows > EARLY * BACKOFF) {
-                *wanted = (*wanted / BACKOFF).max(CALM.0);
-                *raised = None;
+    /// Counts the windows since each step up. If a step up to a level lasted, the next one to that
+    /// level needs fewer calm windows.
+    fn require_less_calm(&mut self) {
+        for (since, needed) in self.since_raised.iter_mut().zip(&mut self.calm_needed) {
+            *since = since.map(|windows| windows + 1);
+            if since.is_some_and(|windows| windows > EARLY * BACKOFF) {
+                *needed = (*needed / BACKOFF).max(CALM.0);
+                *since = None;
             }
         }
     }
@@ -306,7 +314,8 @@ impl Governor {
         }
     }
 
-    /// The share of a CPU that a level would have taken in these windows.
+    /// The share of a CPU that the level with index `at` would have taken in `windows`, the sum of
+    /// `count` windows.
     fn predicted(&self, windows: &WindowCost, count: f64, at: usize) -> f64 {
         let here = LevelCost {
             charge: windows.charge,
@@ -322,12 +331,13 @@ impl Governor {
         }
         let pulls = count * f64::from(now.widened) / f64::from(level.widened);
         let nanos =
-            windows.charges * took.charge + windows.rest + windows.other + pulls * took.pull;
+            windows.charges * took.charge + windows.uncharged + windows.other + pulls * took.pull;
         nanos / (windows.seconds * 1e9) + took.samples
     }
 }
 
-/// The model of a level that never ran: a charge reads fewer counters, a pull costs the same.
+/// The modelled cost of `level`, by the cost `here` of the level `now`: a charge reads the counters
+/// of `level`, and a pull costs the same.
 fn modelled(windows: &WindowCost, here: LevelCost, now: Level, level: Level) -> LevelCost {
     let count = |counters: usize| f64::from(u32::try_from(counters).unwrap_or(u32::MAX));
     let reads = |level: Level| {

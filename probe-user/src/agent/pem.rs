@@ -7,7 +7,7 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-/// All certificates of a file; at least one.
+/// All certificates of a file. An error if it has none.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match all {
@@ -16,7 +16,7 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// The certificates of a file as authorities.
+/// The certificates of a file, as authorities to trust.
 pub(super) fn authorities(file: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {

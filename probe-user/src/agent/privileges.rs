@@ -10,8 +10,8 @@ use rustix::thread::{
 /// The capabilities that a thread keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptCapabilities {
-    /// Those for opening counters and loading programs. CPU hot-plug, a reload, and switching the
-    /// agent on again need them.
+    /// The capabilities to open counters and load programs. CPU hot-plug, a reload, and switching
+    /// the agent on again need them.
     Counting {
         /// Also `CAP_IPC_LOCK`, to lock the memory of SPE's buffers.
         sampling: bool,
@@ -20,7 +20,8 @@ pub(super) enum KeptCapabilities {
     Nothing,
 }
 
-/// Gives up all other capabilities of this thread and of those that it starts. It cannot be undone.
+/// Gives up all capabilities but `kept`, for this thread and the threads that it starts from now
+/// on. It cannot be undone.
 ///
 /// # Errors
 ///
@@ -37,7 +38,7 @@ pub(super) fn drop_all_but(kept: KeptCapabilities) -> io::Result<()> {
             }
         }
     };
-    // Some kernels and set-ups grant only CAP_SYS_ADMIN, which implies both.
+    // Some kernels and set-ups grant only CAP_SYS_ADMIN, which implies CAP_BPF and CAP_PERFMON.
     let wanted = match now
         .permitted
         .contains(CapabilitySet::BPF | CapabilitySet::PERFMON)
@@ -49,7 +50,7 @@ pub(super) fn drop_all_but(kept: KeptCapabilities) -> io::Result<()> {
     if now.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().iter() {
             if !wanted.contains(capability) {
-                // Older kernels do not know the newest ones.
+                // Older kernels do not know the newest capabilities.
                 let _ = remove_capability_from_bounding_set(capability);
             }
         }
@@ -72,7 +73,7 @@ pub(super) fn drop_all_but(kept: KeptCapabilities) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The error of `start`, or of a kernel that refuses.
+/// The error of `start`, or of the kernel if it refuses to drop capabilities.
 pub(super) fn run_without<T: Send>(start: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let started = scope.spawn(|| {

@@ -24,19 +24,22 @@ const RENDERED_WITHIN: u64 = 32;
 /// How long a request waits for its format to be rendered: a pull may be in progress.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The last window is stale after this many intervals, but not before `STALE_AT_LEAST`.
+/// The last window is stale after this many intervals, but not before [`STALE_AT_LEAST`].
 const STALE_INTERVALS: u32 = 3;
+
+/// The least age of a stale window.
 const STALE_AT_LEAST: Duration = Duration::from_secs(5);
 
 const FORMATS: usize = Dialect::ALL.len();
 
-/// Shared by the loop and the server.
+/// What the agent's loop publishes, and the server reads.
 #[derive(Default)]
 pub(super) struct Published {
     last: watch::Sender<LastWindow>,
     /// Notified when a requested format is not rendered yet.
     requested: Notify,
-    /// By dialect: the number of the last window when it was last requested; 0 if it never was.
+    /// By dialect: the number of the window that was the last one when the dialect was last
+    /// requested; 0 if it never was.
     requested_at: [AtomicU64; FORMATS],
     /// Counters of the HTTP server.
     pub(super) served: ServerCounters,
@@ -81,10 +84,10 @@ pub(super) struct ServerCounters {
 /// The last window.
 #[derive(Clone, Default)]
 struct LastWindow {
-    /// Its number, from 1 on; 0 before the first.
+    /// The window's number, from 1 on; 0 before the first window.
     number: u64,
     texts: [Option<Arc<RenderedText>>; FORMATS],
-    /// When it was published, and how long after that it is stale.
+    /// When the window was published, and the age at which it is stale.
     times: (Duration, Duration),
     /// Why nothing is counted now; None while counting.
     not_ready: Option<String>,
@@ -104,7 +107,7 @@ impl RenderedText {
         }
     }
 
-    /// The text compressed by gzip, once.
+    /// The text compressed by gzip, which is done once.
     pub(super) fn gzip(&self) -> Bytes {
         let compress = || {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -116,7 +119,7 @@ impl RenderedText {
     }
 }
 
-/// How long after it was published a window is stale, if the next one is due after `interval`.
+/// The age at which a published window is stale, if the next one is due after `interval`.
 fn stale_after(interval: Duration) -> Duration {
     (interval * STALE_INTERVALS).max(STALE_AT_LEAST)
 }
@@ -127,8 +130,8 @@ impl Published {
         let number = self.last.borrow().number + 1;
         let texts = Dialect::ALL.map(|dialect| {
             let requested = self.requested_at[dialect as usize].load(Relaxed);
-            let wanted = requested > 0 && number - requested < RENDERED_WITHIN;
-            wanted.then(|| Arc::new(RenderedText::new(write(dialect))))
+            let is_requested = requested > 0 && number - requested < RENDERED_WITHIN;
+            is_requested.then(|| Arc::new(RenderedText::new(write(dialect))))
         });
         self.last.send_modify(|last| {
             last.number = number;
@@ -137,7 +140,7 @@ impl Published {
         });
     }
 
-    /// Sets when the next window is due after the last one.
+    /// Sets the time between the last window and the next one.
     pub(super) fn set_interval(&self, interval: Duration) {
         self.last
             .send_modify(|last| last.times.1 = stale_after(interval));
@@ -163,7 +166,7 @@ impl Published {
         self.last.send_modify(|last| last.not_ready = not_ready);
     }
 
-    /// Waits until a missing format is requested.
+    /// Waits until a format is requested that is not rendered yet.
     pub(super) async fn requested(&self) {
         self.requested.notified().await;
     }

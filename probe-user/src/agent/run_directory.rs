@@ -38,7 +38,7 @@ pub enum RunError {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// The other agent's process id, as the lock file has it.
+        /// The other agent's process id, as the lock file states it.
         pid: Option<String>,
     },
 }
@@ -52,24 +52,25 @@ pub(super) struct Switches {
     pub(super) spe: bool,
 }
 
-/// The directory of a running agent.
+/// The locked run directory of an agent.
 pub(super) struct RunDirectory {
     path: PathBuf,
     /// Locked until this is dropped.
     _lock: File,
-    /// None if the kernel refuses a watch: the files are then checked with every window.
+    /// Notices changed files; None if the kernel refuses a watch: the files are then checked with
+    /// every window.
     watch: Option<AsyncFd<OwnedFd>>,
 }
 
 impl RunDirectory {
-    /// Takes the lock. Must be called in a tokio runtime.
-    pub(super) fn take(path: &Path) -> Result<Self, RunError> {
+    /// Creates the directory if it does not exist, and locks it. Must be called in a tokio runtime.
+    pub(super) fn acquire(path: &Path) -> Result<Self, RunError> {
         let failed = |source| RunError::Directory {
             path: path.to_owned(),
             source,
         };
-        let own = TrustedDirectory::make(path).map_err(failed)?;
-        let lock = lock(&own, failed)?;
+        let directory = TrustedDirectory::make(path).map_err(failed)?;
+        let lock = lock(&directory, failed)?;
         let watch = watch(path);
         if let Err(error) = &watch {
             tracing::warn!(
@@ -87,17 +88,17 @@ impl RunDirectory {
     /// The switch files that exist now.
     pub(super) fn switches(&self) -> Switches {
         Switches {
-            all: self.off().exists(),
+            all: self.off_file().exists(),
             spe: self.path.join("spe.off").exists(),
         }
     }
 
     /// Path of the file that turns everything off.
-    pub(super) fn off(&self) -> PathBuf {
+    pub(super) fn off_file(&self) -> PathBuf {
         self.path.join("off")
     }
 
-    /// Waits until a file is created or removed.
+    /// Waits until a file is created or removed; without a watch, forever.
     pub(super) async fn changed(&self) {
         let Some(watch) = &self.watch else {
             return std::future::pending().await;
@@ -111,10 +112,13 @@ impl RunDirectory {
     }
 }
 
-fn lock(own: &TrustedDirectory, failed: impl Fn(io::Error) -> RunError) -> Result<File, RunError> {
+fn lock(
+    directory: &TrustedDirectory,
+    failed: impl Fn(io::Error) -> RunError,
+) -> Result<File, RunError> {
     const NAME: &str = "agent.lock";
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{NAME}: {error}"));
-    let mut file = own.file(NAME).map_err(|error| failed(named(error)))?;
+    let mut file = directory.file(NAME).map_err(|error| failed(named(error)))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -124,7 +128,7 @@ fn lock(own: &TrustedDirectory, failed: impl Fn(io::Error) -> RunError) -> Resul
             let pid = pid.trim();
             let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
             return Err(RunError::Locked {
-                path: own.path().join(NAME),
+                path: directory.path().join(NAME),
                 pid: is_pid.then(|| pid.to_owned()),
             });
         }

@@ -35,7 +35,8 @@ use crate::{
     },
 };
 
-/// How long a shutdown waits for the collector and the reader of the JSON lines, from its start.
+/// How long after its start a shutdown stops waiting for the collector and the reader of the JSON
+/// lines.
 const LAST_FLUSH: Duration = Duration::from_millis(700);
 
 /// Keeps the boot time already reported, unless the wall clock went back more than a second, which
@@ -58,10 +59,10 @@ pub(super) struct Running {
     boot: String,
     /// Unix time at which the clock of this process was 0. Reported starts are relative to it.
     boot_time: Duration,
-    /// The last save failed, and that was logged.
+    /// Whether the last save failed, which was logged.
     save_fails: bool,
-    /// The state directory has no totals of an earlier agent, and none that are older than the
-    /// ledger.
+    /// Whether the totals in the state directory are the latest, so that a new session may continue
+    /// them. False after a failed save, and for a directory that a reload named.
     saved_is_latest: bool,
     neighbours: Neighbours,
     /// Asks runtimes for names, also between sessions.
@@ -74,18 +75,19 @@ pub(super) struct Running {
     pipeline: Option<Pipeline>,
     /// Keeps counting within `max_overhead`, if that is set.
     governor: Option<Governor>,
-    /// Measures the cost of counting by window; None while it is not known.
+    /// Measures the cost of counting by window; None if nothing needs it, or it cannot be measured.
     cost_meter: Option<CostMeter>,
     /// The last logged reason why nothing is counted.
     last_error: Option<String>,
-    /// Shown until a session's first window ends: the last report before the session, or an empty
-    /// one.
+    /// What is shown until a session's first window ends: the last report before the session, or an
+    /// empty one.
     last_report: Report,
-    /// The period of memory accesses at the end of the last session.
+    /// The sampling period of memory accesses at the end of the last session, in operations.
     period: Option<u64>,
-    /// A session missed a switch: this kernel hides some from the program at `sched_switch`.
+    /// Whether a session missed a switch, since this kernel hides some from the program at
+    /// `sched_switch`.
     hides_switches: bool,
-    /// Locked while the configuration names it.
+    /// The locked state directory; None if the configuration names none.
     state_directory: Option<StateDirectory>,
     ledger: Ledger,
     exposition: Exposition,
@@ -110,8 +112,8 @@ impl Running {
         directory: RunDirectory,
         published: Arc<Published>,
     ) -> Result<Self, AgentError> {
-        let take = |path| StateDirectory::take(path, options.save_state);
-        let state = config.state.as_deref().map(take).transpose()?;
+        let acquire = |path| StateDirectory::acquire(path, options.save_state);
+        let state = config.state.as_deref().map(acquire).transpose()?;
         let json = open_json(&config, &published)?;
         let resolver = start_resolver(&config.names)?;
         let push = start_push(&config, &published)?;
@@ -144,7 +146,7 @@ impl Running {
             published,
         };
         match running.switches.all {
-            true => running.log_off(),
+            true => running.report_off(),
             false => running.start_session().map_err(Box::new)?,
         }
         Ok(running)
@@ -221,7 +223,7 @@ impl Running {
     /// Ends counting. A last window is counted if it has a receiver: JSON lines, a collector, or
     /// saved totals.
     pub(super) fn shut_down(&mut self) {
-        let until = now() + LAST_FLUSH;
+        let deadline = now() + LAST_FLUSH;
         let has_receiver =
             self.json.is_some() || self.push.is_some() || self.config.state.is_some();
         if has_receiver && self.pipeline.is_some() {
@@ -232,7 +234,7 @@ impl Running {
             pipeline.keep_pins();
         }
         self.pipeline = None;
-        let remaining = || until.saturating_sub(now());
+        let remaining = || deadline.saturating_sub(now());
         if let Some(json) = self.json.take() {
             json.finish(remaining());
         }
@@ -249,7 +251,7 @@ impl Running {
         self.self_report.end_pull();
     }
 
-    /// Pauses counting. The window until now is published.
+    /// Pauses counting, and publishes the window until now.
     fn pause(&mut self) {
         self.self_report.begin_pull();
         match self.advance() {
@@ -266,7 +268,7 @@ impl Running {
         }
     }
 
-    /// Pulls the window; None while nothing is counted.
+    /// Ends the pipeline's window by a pull; None while nothing is counted.
     fn advance(&mut self) -> Option<Result<(), SessionError>> {
         let pipeline = self.pipeline.as_mut()?;
         if self.config.count.top_processes > 0 {
@@ -321,8 +323,12 @@ impl Running {
         self.set_error(Some(why));
     }
 
-    fn log_off(&mut self) {
-        let why = format!("off, since {} is there", self.directory.off().display());
+    /// Logs and publishes that the switch file `off` stops counting.
+    fn report_off(&mut self) {
+        let why = format!(
+            "off, since {} is there",
+            self.directory.off_file().display()
+        );
         tracing::info!("{why}");
         self.set_error(Some(why));
     }
@@ -341,9 +347,9 @@ impl Running {
         let started = self.self_report.started;
         let kernel_started = pipeline.kernel_time(started);
         // A total's start time never changes, even across a restart that continues the totals.
-        let first = (self.boot_time + started).saturating_sub(kernel_started);
+        let initial = (self.boot_time + started).saturating_sub(kernel_started);
         let boot_time_now = pipeline.snapshot().boot_time;
-        let boot_time = reported_boot_time(self.ledger.boot_time.unwrap_or(first), boot_time_now);
+        let boot_time = reported_boot_time(self.ledger.boot_time.unwrap_or(initial), boot_time_now);
         self.ledger.boot_time = Some(boot_time);
         self.boot_time = (boot_time + kernel_started).saturating_sub(started);
         let report = pipeline.report_mut();
@@ -352,12 +358,12 @@ impl Running {
         let verdicts = pipeline.judge(&mut self.neighbours);
         let begun = verdicts.iter().filter(|it| it.begins);
         begun.for_each(|verdict| log_verdict(pipeline.report(), verdict));
-        let most = self
+        let max_series = self
             .config
             .series
             .max
             .saturating_sub(AgentHealth::MAX_SERIES);
-        let folded = folded::choose(pipeline.report(), most);
+        let folded = folded::choose(pipeline.report(), max_series);
         self.self_report.health.folded = folded.rows.len() as u64;
         self.self_report.health.left_out = folded.left_out.len() as u64;
         let is_complete = self.ledger.apply_totals(pipeline.report_mut(), &folded);

@@ -38,7 +38,7 @@ pub(super) struct Saver {
 struct Helper {
     saves: SyncSender<Vec<EncodedState>>,
     answers: Receiver<io::Result<()>>,
-    /// When the save began whose answer is outstanding.
+    /// When the unanswered save began; None if all were answered.
     saving_since: Option<Instant>,
 }
 
@@ -130,7 +130,7 @@ impl Helper {
     }
 }
 
-/// Makes a child save files. The outer error is about the child, the inner one about the save.
+/// Makes a child save files. The outer error is about the child, the inner error about the save.
 fn request_save(child: &mut Child, files: &[EncodedState]) -> io::Result<io::Result<()>> {
     let (Some(input), Some(output)) = (&mut child.stdin, &mut child.stdout) else {
         return Err(ended());
@@ -141,7 +141,7 @@ fn request_save(child: &mut Child, files: &[EncodedState]) -> io::Result<io::Res
         input.write_all(&file.bytes)?;
     }
     let mut answer = String::new();
-    // One line, and nothing after it.
+    // The child writes one line for each save, so the reader buffers nothing after it.
     BufReader::new(output).read_line(&mut answer)?;
     let answer = answer.strip_suffix('\n').ok_or_else(ended)?;
     Ok(match (answer, answer.parse()) {
@@ -151,8 +151,8 @@ fn request_save(child: &mut Child, files: &[EncodedState]) -> io::Result<io::Res
     })
 }
 
-/// The child's side of an agent's state: saves the files that the parent writes to standard input,
-/// until that is closed.
+/// What the child runs: saves the files that the parent writes to standard input, until the parent
+/// closes it.
 ///
 /// # Errors
 ///
@@ -165,10 +165,10 @@ pub fn save_for_parent(directory: &Path) -> io::Result<()> {
     let _ignored = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
     let (mut input, mut output) = (io::stdin().lock(), io::stdout());
     while let Some(files) = read_files(&mut input)? {
-        let saved = TrustedDirectory::make(directory).and_then(|own| {
+        let saved = TrustedDirectory::make(directory).and_then(|target| {
             let mut files = files.iter();
             // If the parent was killed, the next agent may already have saved newer totals.
-            files.try_for_each(|file| file.put(&own, || getppid() == parent))
+            files.try_for_each(|file| file.put(&target, || getppid() == parent))
         });
         match saved.map_err(|error| (error.raw_os_error(), error)) {
             Ok(()) => writeln!(output, "{SAVED}")?,
@@ -186,14 +186,14 @@ fn read_files(input: &mut impl BufRead) -> io::Result<Option<Vec<EncodedState>>>
     if input.read_line(&mut line)? == 0 {
         return Ok(None);
     }
-    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-    let number: usize = line.trim_end().parse().map_err(|_| wrong())?;
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    let file_count: usize = line.trim_end().parse().map_err(|_| invalid())?;
     let mut files = Vec::new();
-    for _ in 0..number {
+    for _ in 0..file_count {
         line.clear();
         input.read_line(&mut line)?;
-        let (length, name) = line.trim_end().split_once(' ').ok_or_else(wrong)?;
-        let length = length.parse().map_err(|_| wrong())?;
+        let (length, name) = line.trim_end().split_once(' ').ok_or_else(invalid)?;
+        let length = length.parse().map_err(|_| invalid())?;
         let mut bytes = Vec::new();
         input.take(length).read_to_end(&mut bytes)?;
         if bytes.len() as u64 != length {

@@ -13,7 +13,7 @@ use crate::{
     sys::trusted_files::TrustedDirectory,
 };
 
-/// Another agent has the directory: both would continue the same totals.
+/// Another agent has locked the directory: both agents would continue the same totals.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another agent saves its totals in {}; name another directory by state.path",
@@ -30,22 +30,23 @@ pub(super) struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Locks the directory. `save` is the command of the process that saves.
-    pub(super) fn take(
+    /// Locks the directory. `save` makes the command of the process that saves.
+    pub(super) fn acquire(
         path: &Path,
         save: fn(&Path) -> Command,
     ) -> Result<Self, StateDirectoryLocked> {
-        let mut taken = Self {
+        let mut acquired = Self {
             path: path.to_owned(),
             saver: Saver::new(path, save),
             locked: None,
         };
-        // If it cannot be created, each save reports why.
-        let _locked = taken.lock()?;
-        Ok(taken)
+        // If the directory cannot be opened, each save reports why.
+        let _locked = acquired.lock()?;
+        Ok(acquired)
     }
 
-    /// Locks the directory unless it is locked already. Creates it if it does not exist.
+    /// Locks the directory unless it is locked already. Creates it if it does not exist. The outer
+    /// error means that another agent has locked it, the inner error that it cannot be opened.
     fn lock(&mut self) -> Result<io::Result<()>, StateDirectoryLocked> {
         if self.locked.is_none() {
             let opened = match TrustedDirectory::open(&self.path) {
@@ -56,15 +57,16 @@ impl StateDirectory {
                 }
                 opened => opened,
             };
-            let own = match opened {
-                Ok(own) => own,
+            let directory = match opened {
+                Ok(directory) => directory,
                 Err(error) => return Ok(Err(error)),
             };
-            // The directory itself is locked: a lock file would have to be written.
-            if let Err(TryLockError::WouldBlock) = own.descriptor().try_lock() {
+            // The directory itself is locked: a lock file would have to be written, which a frozen
+            // file system blocks.
+            if let Err(TryLockError::WouldBlock) = directory.descriptor().try_lock() {
                 return Err(StateDirectoryLocked(self.path.clone()));
             }
-            self.locked = Some(own);
+            self.locked = Some(directory);
         }
         Ok(Ok(()))
     }

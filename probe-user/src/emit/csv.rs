@@ -10,7 +10,7 @@ use crate::derive::{
 
 type CsvWriter<'a> = csv::Writer<&'a mut Vec<u8>>;
 
-/// Makes the heading and the lines from one list of columns.
+/// Makes the heading and the type of a line from one list of columns.
 macro_rules! columns {
     ($($column:ident,)*) => {
         const HEADING: &[&str] = &[$(stringify!($column)),*];
@@ -61,7 +61,7 @@ columns! {
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    if options.first {
+    if options.is_first_window {
         csv.write_record(HEADING)?;
     }
     let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());
@@ -98,13 +98,13 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
         };
         for series in group.series {
             // Accesses without a sample in the window have no line.
-            let sampled = report.attributes(series).operation.is_some();
-            let none =
+            let is_access = report.attributes(series).operation.is_some();
+            let is_empty =
                 series.counter().is_some_and(|counter| counter.raw == 0) || series.value.is_err();
-            if !report.is_of_window(series) || sampled && none {
+            if !report.is_of_window(series) || is_access && is_empty {
                 continue;
             }
-            add(&mut csv, &series_line(&subject, report, series))?;
+            write_line(&mut csv, &series_line(&subject, report, series))?;
         }
     }
     for table in &report.tables {
@@ -113,7 +113,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
             ..window.clone()
         };
         for row in &table.rows {
-            add_row(&mut csv, &list, table, row)?;
+            write_row(&mut csv, &list, table, row)?;
         }
         for (metric, count) in &table.counts {
             let line = CsvLine {
@@ -122,7 +122,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
                 raw: count.to_string().into(),
                 ..list.clone()
             };
-            add(&mut csv, &line)?;
+            write_line(&mut csv, &line)?;
         }
     }
     csv.flush()
@@ -134,12 +134,12 @@ fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -
     let mut line = CsvLine {
         metric: (&metric.name).into(),
         unit: (&metric.unit).into(),
-        socket: text(attributes.socket),
+        socket: optional_text(attributes.socket),
         method: match &attributes.method {
             ValueMethod::Counted => Cow::default(),
             method => method.to_string().into(),
         },
-        group: text(attributes.group),
+        group: optional_text(attributes.group),
         device: attributes.device.as_deref().unwrap_or_default().into(),
         operation: attributes
             .operation
@@ -171,10 +171,10 @@ fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -
             line.running = estimate.running_ratio.to_string().into();
             if let Some(counter) = series.counter() {
                 line.raw = counter.raw.to_string().into();
-                line.enabled_ns = text(counter.time.map(|time| time.enabled));
-                line.running_ns = text(counter.time.map(|time| time.running));
+                line.enabled_ns = optional_text(counter.time.map(|time| time.enabled));
+                line.running_ns = optional_text(counter.time.map(|time| time.running));
             }
-            interval_ends(&mut line, estimate.estimated_interval());
+            set_interval(&mut line, estimate.estimated_interval());
             if let Some(bound) = estimate.exceeded_bound {
                 line.reason = exceeded_bound(bound).into();
             } else if estimate.over_threshold {
@@ -185,7 +185,7 @@ fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -
             }
             let error = estimate.counting_error();
             line.counting_error =
-                text(error.filter(|error| *error > 0.0 || attributes.method.is_share()));
+                optional_text(error.filter(|error| *error > 0.0 || attributes.method.is_share()));
         }
     }
     line
@@ -199,12 +199,12 @@ fn exceeded_bound(bound: f64) -> String {
     format!("above {bound}, the largest possible value: its events do not count the same things")
 }
 
-fn interval_ends(line: &mut CsvLine<'_>, interval: Option<(f64, f64)>) {
-    line.low = text(interval.map(|(low, _)| low));
-    line.high = text(interval.map(|(_, high)| high));
+fn set_interval(line: &mut CsvLine<'_>, interval: Option<(f64, f64)>) {
+    line.low = optional_text(interval.map(|(low, _)| low));
+    line.high = optional_text(interval.map(|(_, high)| high));
 }
 
-fn text(value: Option<impl ToString>) -> Cow<'static, str> {
+fn optional_text(value: Option<impl ToString>) -> Cow<'static, str> {
     value.map_or_else(Cow::default, |value| value.to_string().into())
 }
 
@@ -223,9 +223,9 @@ fn is_identifying(column: &str) -> bool {
     is_location(column) || is_source(column) || column == "event"
 }
 
-/// Writes a row of a list as lines that repeat its identifying columns. A number goes into the line
-/// of its estimate; each count has a line of its own.
-fn add_row(
+/// Writes a row of a list as lines: one for each count, each estimate, and each text that does not
+/// identify the row. Each line repeats the identifying columns and the row's number.
+fn write_row(
     csv: &mut CsvWriter<'_>,
     list: &CsvLine<'_>,
     table: &ReportTable,
@@ -268,7 +268,7 @@ fn add_row(
             TableCell::Text(text) if !is_identifying(column) => line.value = text.into(),
             TableCell::Estimate(Some(estimate)) => {
                 line.value = estimate.value.to_string().into();
-                interval_ends(&mut line, estimate.estimated_interval());
+                set_interval(&mut line, estimate.estimated_interval());
             }
             TableCell::Estimate(None) => {}
             TableCell::Number(_)
@@ -276,13 +276,13 @@ fn add_row(
             | TableCell::Owner(_)
             | TableCell::Text(_) => continue,
         }
-        add(csv, &line)?;
+        write_line(csv, &line)?;
     }
     Ok(())
 }
 
 /// Writes one line, with printable text.
-fn add(csv: &mut CsvWriter<'_>, line: &CsvLine<'_>) -> io::Result<()> {
+fn write_line(csv: &mut CsvWriter<'_>, line: &CsvLine<'_>) -> io::Result<()> {
     for field in line.fields() {
         csv.write_field(printable(field).as_bytes())?;
     }

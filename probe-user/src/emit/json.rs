@@ -62,14 +62,15 @@ impl Serialize for WindowLine<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { report, options } = self;
         let groups: Vec<SubjectSeries<'_>> = report.groups().collect();
-        let in_section = |part| groups.iter().filter(move |group| group.section == part);
-        let rows = |part| {
+        let in_section = |section| groups.iter().filter(move |group| group.section == section);
+        let rows = |section| {
             let row = |group| RowObject { report, group };
-            LazySequence(move || in_section(part).map(row))
+            LazySequence(move || in_section(section).map(row))
         };
-        let values = |part| {
+        let values = |section| {
             let series = move || {
-                in_section(part).flat_map(|group| group.series.iter().map(|it| (group.subject, it)))
+                in_section(section)
+                    .flat_map(|group| group.series.iter().map(|it| (group.subject, it)))
             };
             LazySequence(move || {
                 series().map(|(subject, series)| PlacedValue {

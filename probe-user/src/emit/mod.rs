@@ -69,7 +69,7 @@ struct EmitOptions {
     /// Whether to write the self-counters.
     with_self: bool,
     /// Whether this is the first window of the output.
-    first: bool,
+    is_first_window: bool,
     /// The screen of a table.
     screen: Screen,
 }
@@ -96,7 +96,7 @@ impl<W: Write> Emitter<W> {
             format,
             options: EmitOptions {
                 with_self,
-                first: true,
+                is_first_window: true,
                 screen: Screen::default(),
             },
             buffer: Vec::new(),
@@ -121,7 +121,7 @@ impl<W: Write> Emitter<W> {
     pub fn write(&mut self, report: &Report) -> io::Result<()> {
         self.buffer.clear();
         self.format.write(&mut self.buffer, report, self.options)?;
-        self.options.first = false;
+        self.options.is_first_window = false;
         self.out.write_all(&self.buffer)?;
         self.out.flush()
     }

@@ -12,23 +12,23 @@ use crate::{
     names::{RuntimeNames, UID_LENGTH, is_uid},
 };
 
-/// Digits of a container id in other tools.
+/// Digits of a short container id, as other tools show it.
 const SHORT_ID: usize = 12;
 
-/// Digits of a pod uid: its first part.
+/// Digits of a short pod uid: the first part of the uid.
 const SHORT_UID: usize = 8;
 
-/// The shortest run of digits that is an id.
+/// The least number of adjacent hexadecimal digits that are taken for an id.
 const MIN_ID: usize = 32;
 
 /// The names of a subject.
 #[derive(Clone, Debug)]
 pub(crate) struct SubjectName {
-    /// Its name without a container runtime, with whole ids.
+    /// The name that is known without a container runtime, with whole ids.
     id: String,
-    /// The name that the runtime gave, without the namespace.
+    /// The name from the runtime, without the namespace; None if no runtime named the subject.
     given: Option<String>,
-    /// The namespace of its pod, if the runtime named it.
+    /// The namespace of the pod, if the runtime named the subject.
     namespace: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl SubjectName {
     pub(crate) fn new(subject: &Subject, described: &RuntimeNames) -> Self {
         let labels = subject.labels(described);
         let [namespace, pod, container] = labels.runtime_names();
-        // The name of its pod alone does not name a container.
+        // A container is not named by the name of its pod alone.
         let is_container = matches!(subject, Subject::Entity(Entity::Container { .. }));
         let is_named = container.is_some() || pod.is_some() && !is_container;
         let path = || {
@@ -50,13 +50,13 @@ impl SubjectName {
         }
     }
 
-    /// Whether a container runtime named it.
+    /// Whether a container runtime named the subject.
     pub(crate) fn is_given(&self) -> bool {
         self.given.is_some()
     }
 
-    /// The name with its namespace.
-    fn whole(&self) -> Option<String> {
+    /// The name from the runtime, with its namespace; None if no runtime named the subject.
+    fn with_namespace(&self) -> Option<String> {
         let given = self.given.as_deref()?;
         Some(match &self.namespace {
             Some(namespace) => format!("{namespace}/{given}"),
@@ -69,13 +69,13 @@ impl SubjectName {
 /// else a short id.
 pub(crate) fn label(subject: &Subject, described: &RuntimeNames) -> String {
     let name = SubjectName::new(subject, described);
-    name.whole()
+    name.with_namespace()
         .unwrap_or_else(|| with_short_ids(&[&name.id]).concat())
 }
 
 /// The names to show, in the order of the subjects: names from runtimes if known, else ids. Names
 /// are unique, whatever runtimes report, but not yet printable. Unless `in_full`, ids are cut to a
-/// unique prefix, and a namespace common to all is omitted.
+/// unique prefix, and a namespace is omitted if all subjects share it.
 pub(crate) fn shown_names(subjects: &[SubjectName], in_full: bool) -> Vec<String> {
     let ids: Vec<&str> = subjects.iter().map(|it| it.id.as_str()).collect();
     let ids = match in_full {
@@ -87,13 +87,13 @@ pub(crate) fn shown_names(subjects: &[SubjectName], in_full: bool) -> Vec<String
     let omits_namespace = !in_full && namespaces.len() == 1;
     let given = subjects.iter().map(|it| match omits_namespace {
         true => it.given.clone(),
-        false => it.whole(),
+        false => it.with_namespace(),
     });
     unique_names(&ids.into_iter().zip(given).collect::<Vec<_>>())
 }
 
-/// The name to show for each subject, from its id and the name that a runtime gave: the given name
-/// if unique, with the id appended if other subjects have it too, as after a restart.
+/// The name to show for each subject, from its id and the name that a runtime gave. That is the
+/// given name; if other subjects have the same one, as after a restart, the id is appended.
 fn unique_names(subjects: &[(String, Option<String>)]) -> Vec<String> {
     let with_id = |id: &str, given: &str| format!("{given} {}", id_alone(id));
     let mut owners: HashMap<String, HashSet<&str>> = HashMap::new();
@@ -137,7 +137,7 @@ fn with_short_ids(names: &[&str]) -> Vec<String> {
         })
         .collect();
     let shortened = names.iter().map(|name| {
-        // A cut in a path is marked, since an id is a part of a word there.
+        // In a path, an id is a part of a longer word, so a cut is marked.
         let mark = if name.starts_with('/') { "…" } else { "" };
         let mut short = (*name).to_owned();
         for id in ids_in(name) {

@@ -54,7 +54,7 @@ struct FamilySamples<'a> {
     by_family: Vec<Vec<(&'a Series, f64)>>,
     /// Series without a value, by reason.
     absent: BTreeMap<&'static str, u64>,
-    /// Whether to omit series of high cardinality and little use.
+    /// Whether to omit series of high cardinality and little use, as in a scrape.
     lean: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a> FamilySamples<'a> {
             text.head(&family.name, family.type_name(), &family.unit, &family.help);
             for (series, number) in samples {
                 let written = (*series, *number);
-                sample(&mut text, self.report, family, &labels, written, created);
+                write_sample(&mut text, self.report, family, &labels, written, created);
             }
         }
         if let Some((name, help, all)) = self.absent_values() {
@@ -89,8 +89,8 @@ impl<'a> FamilySamples<'a> {
         text.end();
     }
 
-    /// Name and help of the number of series without a value, and the numbers by reason; None if
-    /// there are none.
+    /// The family of the number of series without a value: its name, its help, and the numbers by
+    /// reason. None if every series has a value.
     fn absent_values(
         &self,
     ) -> Option<(
@@ -117,15 +117,15 @@ impl<'a> FamilySamples<'a> {
                 SubjectLevel::Rows
             }
         };
-        // All events of a counter group share its times.
+        // Attributes of counter groups whose times were added: all events of a group share them.
         let mut timed: Vec<u32> = Vec::new();
         for series in group.series {
             // A counter with a total is written even without a value in this window.
             match (&series.value, self.report.total(series)) {
                 (_, Some(total)) => {
-                    let first = !timed.contains(&series.attributes);
-                    timed.extend(first.then_some(series.attributes));
-                    self.counter(series, level, total, first);
+                    let is_first = !timed.contains(&series.attributes);
+                    timed.extend(is_first.then_some(series.attributes));
+                    self.push_counter(series, level, total, is_first);
                 }
                 (Err(reason), None) => *self.absent.entry(reason.word()).or_default() += 1,
                 // Without a total the counter is 0: nothing was ever counted.
@@ -151,12 +151,12 @@ impl<'a> FamilySamples<'a> {
         clippy::cast_precision_loss,
         reason = "the format's numbers have no better precision"
     )]
-    fn counter(
+    fn push_counter(
         &mut self,
         series: &'a Series,
         level: SubjectLevel,
         total: &CounterValue,
-        first: bool,
+        with_times: bool,
     ) {
         let raw = total.raw as f64;
         match self.report.metric(series).counting {
@@ -164,7 +164,7 @@ impl<'a> FamilySamples<'a> {
             CounterSource::Event(scale) => self.push(series, level, Aspect::Raw, raw * scale),
             CounterSource::Samples => self.push(series, level, Aspect::Samples, raw),
         }
-        if let Some(time) = total.time.filter(|_| first) {
+        if let Some(time) = total.time.filter(|_| with_times) {
             self.push(series, level, Aspect::Enabled, time.enabled as f64);
             self.push(series, level, Aspect::Running, time.running as f64);
         }
@@ -179,8 +179,8 @@ impl<'a> FamilySamples<'a> {
             self.push(series, level, Aspect::Upper, high);
         }
         // A share states an error of 0 too.
-        let share = self.report.attributes(series).method.is_share();
-        if let Some(error) = estimate.error().filter(|error| *error > 0.0 || share) {
+        let is_share = self.report.attributes(series).method.is_share();
+        if let Some(error) = estimate.error().filter(|error| *error > 0.0 || is_share) {
             self.push(series, level, Aspect::Error, error);
         }
     }
@@ -217,14 +217,14 @@ const BEHIND: &str = "behind_";
 
 impl<L> CachedLabels<L> {
     fn new(report: &Report, convert: impl Fn(Vec<Label>) -> L) -> Self {
-        let subjects = report.subjects.iter().map(|it| subject(report, it));
+        let subjects = report.subjects.iter().map(|it| subject_labels(report, it));
         let all = report.attributes.iter();
-        let attributes = all.clone().map(|it| attributes(report, it));
-        let groups = all.map(|it| group(it).into_iter().collect());
+        let attributes = all.clone().map(|it| attribute_labels(report, it));
+        let groups = all.map(|it| group_label(it).into_iter().collect());
         let events = report
             .metrics
             .iter()
-            .map(|it| event(it).into_iter().collect());
+            .map(|it| event_label(it).into_iter().collect());
         Self {
             subjects: subjects.map(&convert).collect(),
             attributes: attributes.map(&convert).collect(),
@@ -235,7 +235,7 @@ impl<L> CachedLabels<L> {
     }
 
     /// The labels of a series in a family.
-    fn of(&self, family: &MetricFamily, series: &Series) -> [&L; 4] {
+    fn for_series(&self, family: &MetricFamily, series: &Series) -> [&L; 4] {
         let attributes = series.attributes as usize;
         let subject = &self.subjects[series.subject as usize];
         let (event, group) = (
@@ -252,18 +252,18 @@ impl<L> CachedLabels<L> {
 }
 
 /// The label of a counter group.
-fn group(attributes: &Attributes) -> Option<Label> {
+fn group_label(attributes: &Attributes) -> Option<Label> {
     Some(("group".into(), attributes.group?.to_string()))
 }
 
-/// The label of an event with a user-defined name.
-fn event(metric: &MetricInfo) -> Option<Label> {
+/// The label of an event, which has the name that the user gave it; None for other metrics.
+fn event_label(metric: &MetricInfo) -> Option<Label> {
     metric
         .is_event()
         .then(|| ("event".into(), metric.name.clone()))
 }
 
-fn sample(
+fn write_sample(
     text: &mut ExpositionText<'_>,
     report: &Report,
     family: &MetricFamily,
@@ -271,7 +271,7 @@ fn sample(
     (series, number): (&Series, f64),
     with_created: bool,
 ) {
-    let labels @ [subject, ..] = labels.of(family, series).map(String::as_str);
+    let labels @ [subject, ..] = labels.for_series(family, series).map(String::as_str);
     let labels = &labels;
     let created = |start| (report.boot_time + start).as_secs_f64();
     match &series.value {
@@ -305,7 +305,7 @@ fn sample(
 }
 
 /// The labels of a subject.
-fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
+fn subject_labels(report: &Report, subject: &Subject) -> Vec<Label> {
     let mut labels = Vec::new();
     match subject {
         Subject::Machine | Subject::Pmuscope => {}
@@ -332,8 +332,8 @@ fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
     labels
 }
 
-/// The labels that identify a series. The counter group is omitted.
-fn attributes(report: &Report, attributes: &Attributes) -> Vec<Label> {
+/// The labels that identify a series of a subject and a metric. The counter group is omitted.
+fn attribute_labels(report: &Report, attributes: &Attributes) -> Vec<Label> {
     let Attributes {
         socket,
         device,

@@ -7,7 +7,7 @@ use serde::Serialize as _;
 use serde_json::{Value, ser::Formatter};
 
 /// The text in one line, with each character that a terminal acts on escaped as in Rust: `\u{1b}`,
-/// `\n`. It is for people; JSON has an escape of its own.
+/// `\n`. It is for people; JSON has escapes of its own.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.contains(acts_on_terminal) {
@@ -27,8 +27,8 @@ pub fn distinct(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len() + 8);
     let mut chars = text.chars().peekable();
     while let Some(char) = chars.next() {
-        let begins = |next: &char| "\\nrtu".contains(*next) || acts_on_terminal(*next);
-        if char == '\\' && chars.peek().is_some_and(begins) {
+        let begins_escape = |next: &char| "\\nrtu".contains(*next) || acts_on_terminal(*next);
+        if char == '\\' && chars.peek().is_some_and(begins_escape) {
             out.push(char);
         }
         out.extend(escaped(char));

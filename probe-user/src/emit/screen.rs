@@ -6,11 +6,11 @@ const DEFAULT_WIDTH: usize = 80;
 /// The screen that a table is drawn on. Other formats do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
-    /// Columns; None for lines of any length, with full names.
+    /// Number of columns; None for lines of any length, with full names.
     pub width: Option<usize>,
-    /// Lines; None shows every row.
+    /// Number of lines; None shows every row.
     pub height: Option<usize>,
-    /// All digits instead of three with a prefix.
+    /// Whether numbers have all digits instead of three with a prefix.
     pub exact: bool,
     /// Whether each window is drawn over the previous one, with all notes.
     pub in_place: bool,
@@ -43,7 +43,7 @@ impl Screen {
         }
     }
 
-    /// The longest line.
+    /// The width of the longest line; None if lines may have any length.
     pub(super) fn line_width(&self) -> Option<usize> {
         self.width.map(|width| width.max(Self::MIN_WIDTH))
     }

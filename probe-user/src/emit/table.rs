@@ -40,14 +40,16 @@ use crate::derive::{Report, ReportSection, Series, Subject, SubjectSeries, Value
 /// The fewest rows that a grid shows on a low screen.
 const LEAST_ROWS: usize = 3;
 
-/// Rows of each grid that are enough to show all grids on a low screen.
+/// On a screen drawn in place, all grids are shown if they fit with this many rows each.
 const ENOUGH_ROWS: usize = 8;
 
-/// Below this many lines a screen is low.
-const LOW: usize = 30;
+/// Below this many lines, a screen shows one finding in place of three.
+const LOW_SCREEN: usize = 30;
 
-/// Widths of the names and values of self-counters.
+/// Width of the names of self-counters.
 const SELF_NAME: usize = 32;
+
+/// Width of the values of self-counters.
 const SELF_VALUE: usize = 16;
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
@@ -63,7 +65,7 @@ struct TablePage<'a> {
     report: &'a Report,
     groups: Vec<SubjectSeries<'a>>,
     screen: Screen,
-    /// Names of the subjects of the report, then of those that only lists or findings name.
+    /// Names of the subjects of the report, then of subjects that only lists or findings name.
     names: Vec<String>,
     /// Indices into `names`.
     indices: HashMap<&'a Subject, usize>,
@@ -74,8 +76,8 @@ struct TablePage<'a> {
 /// The lines of a page, possibly with some rows summed.
 struct PageLines {
     lines: Vec<String>,
-    /// Lines of the tallest block.
-    highest: usize,
+    /// Number of lines of the tallest block.
+    tallest_block: usize,
 }
 
 impl<'a> TablePage<'a> {
@@ -108,7 +110,7 @@ impl<'a> TablePage<'a> {
         self.names[group.series[0].subject as usize].clone()
     }
 
-    /// The name of a subject, with or without a row.
+    /// The name of a subject, which need not have a row.
     fn name_of(&self, subject: &Subject) -> String {
         self.names[self.indices[subject]].clone()
     }
@@ -133,21 +135,22 @@ impl<'a> TablePage<'a> {
                 lines: lines
                     .flat_map(|line| wrapped(line, line_width, 3))
                     .collect(),
-                highest: blocks.iter().map(Vec::len).max().unwrap_or(0),
+                tallest_block: blocks.iter().map(Vec::len).max().unwrap_or(0),
             }
         };
         let Some(height) = self.screen.height else {
             return draw(usize::MAX).lines;
         };
-        let all = grids.iter().map(Grid::many).max().unwrap_or(0);
-        let largest = |fits: &dyn Fn(&PageLines) -> bool| {
-            // Tries all rows first: the label of a sum may be wider than all others.
-            let complete = (all < height).then(|| draw(usize::MAX));
+        let most_rows = grids.iter().map(Grid::many_rows).max().unwrap_or(0);
+        let largest_page = |fits: &dyn Fn(&PageLines) -> bool| {
+            // Tries all rows first: they may fit even if fewer rows with a sum do not, since the
+            // label of a sum may be wider than all other labels.
+            let complete = (most_rows < height).then(|| draw(usize::MAX));
             if let Some(complete) = complete.filter(fits) {
                 return Some(complete);
             }
             let mut shown = Some(draw(LEAST_ROWS)).filter(fits)?;
-            let (mut most, mut too_many) = (LEAST_ROWS, all.min(height));
+            let (mut most, mut too_many) = (LEAST_ROWS, most_rows.min(height));
             while most + 1 < too_many {
                 let middle = most.midpoint(too_many);
                 let tried = draw(middle);
@@ -161,25 +164,26 @@ impl<'a> TablePage<'a> {
         };
         let is_whole = |page: &PageLines| page.lines.len() < height;
         if self.screen.in_place {
-            // Most rows without all columns and lists tell more than few rows with them.
-            let enough = draw(all.min(ENOUGH_ROWS));
+            // Many rows with the first columns are worth more than few rows with all columns and
+            // lists.
+            let enough = draw(most_rows.min(ENOUGH_ROWS));
             if !is_whole(&enough)
                 && let Some(headline) = self.headline(height, &above, &grids[0])
             {
                 return headline;
             }
         }
-        let shown = match largest(&is_whole) {
-            None if !self.screen.in_place => largest(&|page| page.highest < height),
+        let shown = match largest_page(&is_whole) {
+            None if !self.screen.in_place => largest_page(&|page| page.tallest_block < height),
             shown => shown,
         };
         shown.unwrap_or_else(|| draw(LEAST_ROWS)).lines
     }
 
-    /// The first columns of the rows, and the first findings, on a screen too low for everything.
-    /// None if these do not fit either.
+    /// The first columns of the rows, and the first findings, for a screen too low for everything.
+    /// None if even these do not fit.
     fn headline(&self, height: usize, above: &[String], rows: &Grid) -> Option<Vec<String>> {
-        let most = if height < LOW { 1 } else { 3 };
+        let most = if height < LOW_SCREEN { 1 } else { 3 };
         let findings = notes::findings(self, false).into_iter().take(most);
         let line_width = self.screen.line_width();
         let mut above = above.join("\n");
@@ -193,7 +197,7 @@ impl<'a> TablePage<'a> {
             let lines: Vec<String> = lines.collect();
             (lines.len() < height).then_some(lines)
         };
-        let many = rows.many();
+        let many = rows.many_rows();
         (LEAST_ROWS.min(many)..=many.min(height))
             .rev()
             .find_map(draw)
@@ -211,7 +215,7 @@ impl<'a> TablePage<'a> {
             line += &format!(", period {:.0}", period.value);
         }
         // Separates this window from the one before.
-        let is_next = !options.first && !self.screen.in_place;
+        let is_next = !options.is_first_window && !self.screen.in_place;
         is_next
             .then(String::new)
             .into_iter()
@@ -233,7 +237,10 @@ impl<'a> TablePage<'a> {
         let mut lines = notes::lists(self.report);
         lines.extend(notes::reasons(self));
         lines.extend(shares::notes(self));
-        lines.extend(notes::findings(self, options.first || self.screen.in_place));
+        lines.extend(notes::findings(
+            self,
+            options.is_first_window || self.screen.in_place,
+        ));
         let groups = { self.groups.iter() }
             .filter(|group| options.with_self && group.section == ReportSection::SelfCounters);
         let own = groups.flat_map(|group| group.series).map(|series| {

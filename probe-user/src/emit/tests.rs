@@ -13,20 +13,22 @@ mod named;
 pub(crate) use self::containers::containers;
 pub(super) use self::fixture::{HOSTILE, hostile, report};
 
+/// A report written in a format, as for a file or a pipe.
 pub(super) fn written(report: &Report, format: OutputFormat) -> String {
-    on(Screen::default(), report, format)
+    written_on(Screen::default(), report, format)
 }
 
-/// Wide output, with a line for each row of a table.
+/// Output without a limit of width, so that each row of a table has one line.
 fn wide(report: &Report, format: OutputFormat) -> String {
     let screen = Screen {
         width: None,
         ..Screen::default()
     };
-    on(screen, report, format)
+    written_on(screen, report, format)
 }
 
-pub(super) fn on(screen: Screen, report: &Report, format: OutputFormat) -> String {
+/// A report written in a format, for this screen.
+pub(super) fn written_on(screen: Screen, report: &Report, format: OutputFormat) -> String {
     let mut bytes = Vec::new();
     let mut emitter = Emitter::new(&mut bytes, format, true);
     emitter.set_screen(screen);
@@ -46,7 +48,7 @@ fn wide_table_with_all_digits() {
         exact: true,
         ..Screen::default()
     };
-    insta::assert_snapshot!(on(screen, &report(), OutputFormat::Table));
+    insta::assert_snapshot!(written_on(screen, &report(), OutputFormat::Table));
 }
 
 #[test]
@@ -71,10 +73,10 @@ fn openmetrics() {
     insta::assert_snapshot!(written(&report(), OutputFormat::OpenMetrics));
 }
 
-/// Process names with escape sequences do nothing to the terminal, and programs read them
+/// Escape sequences in names do nothing to a terminal, and programs that parse JSON get the names
 /// unchanged.
 #[test]
-fn names_with_escape_sequences() {
+fn escape_sequences_in_names_are_escaped() {
     let acts = |char: char| char != '\n' && (char.is_control() || char == '\u{202e}');
     let lines = |text: &str| text.lines().count();
     for format in [
@@ -114,9 +116,8 @@ fn csv_has_one_heading() {
     assert_eq!(headings.count(), 1);
 }
 
-/// A window is written in a single call.
 #[test]
-fn a_window_is_written_at_once() {
+fn a_window_is_written_by_a_single_call() {
     struct Calls(Vec<usize>);
     impl Write for Calls {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {

@@ -16,11 +16,11 @@ use crate::{
 /// Events that have something in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventSection {
-    /// What they have in common.
+    /// What the events have in common.
     pub title: String,
-    /// The PMUs that have all of them; empty for generic events.
+    /// The PMUs that have all of these events; empty for generic events.
     pub pmus: Vec<String>,
-    /// In the order to print.
+    /// The events, in the order to print.
     pub events: Vec<EventItem>,
 }
 
@@ -31,11 +31,11 @@ pub struct EventItem {
     pub names: Vec<String>,
     /// The unit of the scaled count; None: a number of occurrences.
     pub unit: Option<String>,
-    /// What one count stands for in that unit; None is 1.
+    /// What one count stands for in `unit`; None is 1.
     pub scale: Option<f64>,
-    /// What it counts; None if the kernel does not say.
+    /// What the event counts; None for an event of a PMU that the catalogue does not describe.
     pub description: Option<String>,
-    /// The counter to open; None if there is none.
+    /// The counter to open; None if the event has none, as `duration_time`, or cannot be resolved.
     pub counter: Option<Counter>,
     /// Whether this machine counts it.
     pub availability: Availability,
@@ -44,14 +44,15 @@ pub struct EventItem {
 /// Whether this machine counts an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// It does.
+    /// This machine counts it.
     Here,
-    /// It does not, for this reason.
+    /// This machine does not count it, for this reason.
     NotHere(String),
-    /// It could not be tried, for this reason.
+    /// The event could not be tried, for this reason.
     Untried(String),
 }
 
+/// Tries to open a counter on this machine.
 type OpenCounter<'o> = &'o dyn Fn(&Counter) -> io::Result<()>;
 
 pub(super) fn sections(pmus: &Pmus, open: OpenCounter<'_>) -> Vec<EventSection> {
@@ -62,12 +63,12 @@ pub(super) fn sections(pmus: &Pmus, open: OpenCounter<'_>) -> Vec<EventSection> 
     };
     let tried = |generic: &GenericEvent| {
         let names = generic.names.iter().map(|name| (*name).to_owned());
-        tried(names.collect(), generic.meaning, pmus, open)
+        try_event(names.collect(), generic.meaning, pmus, open)
     };
     let caches = generic::CACHES
         .iter()
         .flat_map(generic::GenericCache::events)
-        .map(|(name, meaning)| self::tried(vec![name], &meaning, pmus, open));
+        .map(|(name, meaning)| try_event(vec![name], &meaning, pmus, open));
     let mut sections = vec![
         section(
             "hardware events, counted per container by the core PMU",
@@ -86,13 +87,13 @@ pub(super) fn sections(pmus: &Pmus, open: OpenCounter<'_>) -> Vec<EventSection> 
             generic::SCHEDULER.iter().map(tried).collect(),
         ),
     ];
-    sections.extend(named(pmus));
+    sections.extend(pmu_sections(pmus));
     sections.push(section("raw events", raw(pmus)));
     sections
 }
 
-/// A generic event. Only opening it shows whether this machine counts it.
-fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: OpenCounter<'_>) -> EventItem {
+/// The item of a generic event. Only opening the event shows whether this machine counts it.
+fn try_event(names: Vec<String>, meaning: &str, pmus: &Pmus, open: OpenCounter<'_>) -> EventItem {
     let resolved = resolve(&names[0], pmus);
     let description = Some(meaning.to_owned());
     let event = match resolved {
@@ -149,13 +150,13 @@ fn resolve(text: &str, pmus: &Pmus) -> Result<event::Event, String> {
         }
         error => error.to_string(),
     })?;
-    // With several kinds of core, the first represents all.
+    // With several kinds of core, the event of the first kind stands for all.
     let event = groups.into_iter().flat_map(|group| group.events).next();
     event.ok_or_else(|| format!("`{text}` is no event"))
 }
 
-/// The events that PMUs name; PMUs of one kind with the same events share a section.
-fn named(pmus: &Pmus) -> Vec<EventSection> {
+/// The sections of events that PMUs name. PMUs of one kind with the same events share a section.
+fn pmu_sections(pmus: &Pmus) -> Vec<EventSection> {
     let mut kinds: Vec<Vec<&Pmu>> = Vec::new();
     for pmu in pmus.iter().filter(|pmu| !pmu.events.is_empty()) {
         let same = |other: &Pmu| {
@@ -180,7 +181,7 @@ fn named(pmus: &Pmus) -> Vec<EventSection> {
     kinds.into_iter().map(section).collect()
 }
 
-/// Whether its cpumask is empty, so that no CPU can open its events.
+/// Whether the cpumask of a PMU is empty, so that no CPU can open its events.
 fn is_offline(pmu: &Pmu) -> bool {
     matches!(&pmu.kind, PmuKind::Uncore { cpus } if cpus.is_empty())
 }
@@ -204,11 +205,12 @@ fn title(kind: &[&Pmu]) -> String {
     }
 }
 
-/// An event that the kernel lists. It is taken as counted if it resolves, without being opened.
-fn named_event(pmu: &Pmu, name: &str, shared: bool, pmus: &Pmus) -> EventItem {
-    let known = &pmu.events[name];
+/// The item of an event that a PMU names. The event is taken as counted if it resolves, without
+/// being opened. `is_shared`: several PMUs have it.
+fn named_event(pmu: &Pmu, name: &str, is_shared: bool, pmus: &Pmus) -> EventItem {
+    let listed = &pmu.events[name];
     let resolved = resolve(&format!("{}/{name}/", pmu.name), pmus);
-    let written = if shared { "PMU" } else { pmu.name.as_str() };
+    let written = if is_shared { "PMU" } else { pmu.name.as_str() };
     let (counter, availability) = match resolved {
         Ok(event) => match event.source {
             Source::Counter(counter) => (Some(counter), Availability::Here),
@@ -218,8 +220,8 @@ fn named_event(pmu: &Pmu, name: &str, shared: bool, pmus: &Pmus) -> EventItem {
     };
     EventItem {
         names: vec![format!("{written}/{name}/")],
-        unit: known.unit.clone(),
-        scale: known.scale,
+        unit: listed.unit.clone(),
+        scale: listed.scale,
         description: None,
         counter,
         availability,
@@ -240,7 +242,7 @@ pub(super) fn describe(sections: &mut [EventSection], catalogue: &Catalogue, har
     }
 }
 
-/// How to write an event that is not listed.
+/// Hints on how to write an event that is not listed.
 fn raw(pmus: &Pmus) -> Vec<EventItem> {
     let mut hints = Vec::new();
     let hint = |name: String, meaning: String, availability| EventItem {

@@ -10,7 +10,7 @@ const fn event(names: &'static [&'static str], meaning: &'static str) -> Generic
     GenericEvent { names, meaning }
 }
 
-/// Counted by the core PMU.
+/// Hardware events, counted by the core PMU.
 pub(super) const HARDWARE: [GenericEvent; 10] = [
     event(&["cycles", "cpu-cycles"], "cycles that the core ran"),
     event(&["instructions"], "instructions that retired"),
@@ -45,7 +45,8 @@ pub(super) const HARDWARE: [GenericEvent; 10] = [
     ),
 ];
 
-/// Counted by the kernel itself. `bpf-output` carries data and counts nothing, so it is left out.
+/// Software events, counted by the kernel itself. `bpf-output` carries data and counts nothing, so
+/// it is left out.
 pub(super) const SOFTWARE: [GenericEvent; 12] = [
     event(&["task-clock"], "time that tasks were on a CPU"),
     event(&["cpu-clock"], "time of the CPU's clock, idle or not"),
@@ -76,7 +77,7 @@ pub(super) const SOFTWARE: [GenericEvent; 12] = [
     event(&["duration_time"], "the wall clock of the window"),
 ];
 
-/// Counted by the program at each switch, from the kernel's own accounts.
+/// Scheduler events, counted by the program at each switch, from the kernel's own accounts.
 pub(super) const SCHEDULER: [GenericEvent; 7] = [
     event(
         &["cpu-wait"],
@@ -142,7 +143,7 @@ const fn cache(
     }
 }
 
-/// Counted by the core PMU, as far as it has them.
+/// Hardware cache events, counted by the core PMU as far as it has them.
 pub(super) const CACHES: [GenericCache; 7] = [
     cache(
         "L1-dcache",
@@ -166,7 +167,7 @@ pub(super) const CACHES: [GenericCache; 7] = [
 ];
 
 impl GenericCache {
-    /// Name and meaning of each of its events, in perf's usual spelling.
+    /// The name of each event of the cache, in perf's usual spelling, and its meaning.
     pub(super) fn events(&self) -> impl Iterator<Item = (String, String)> {
         let Self { name, what, .. } = self;
         self.operations.iter().flat_map(move |operation| {

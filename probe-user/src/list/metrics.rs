@@ -18,9 +18,9 @@ pub struct MetricItem {
     pub group: String,
     /// Unit of its values.
     pub unit: String,
-    /// What a value is.
+    /// What kind of value it is, such as a ratio.
     pub kind: MetricKind,
-    /// One line.
+    /// A description in one line.
     pub title: String,
     /// Formula, source and every caveat.
     pub help: String,
@@ -28,8 +28,8 @@ pub struct MetricItem {
     pub availability: Availability,
 }
 
-/// The metrics that apply to `machine`. Each is planned alone, so that none takes the counters of
-/// another.
+/// The metrics that apply to `machine`, and the refused ones. Each metric is planned alone, so that
+/// none takes the counters of another. `permitted`: this process may open counters.
 pub(super) fn items(
     catalogue: &Catalogue,
     machine: &Hardware,
@@ -65,6 +65,7 @@ pub(super) fn items(
     here.chain(refused).collect()
 }
 
+/// Why this machine cannot count a metric; None if it can.
 fn refusal(
     metric: &Metric,
     machine: &Hardware,

@@ -32,11 +32,11 @@ use crate::{
 /// Everything that can be listed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inventory {
-    /// By name.
+    /// The PMUs, in the order of their names.
     pub pmus: Vec<PmuItem>,
-    /// Generic events first, then those that PMUs name, then how to write raw ones.
+    /// Generic events first, then events that PMUs name, then how to write raw events.
     pub sections: Vec<EventSection>,
-    /// PCI devices by what counts them.
+    /// PCI devices, with the uncore PMUs that count them.
     pub devices: Devices,
     /// The documented metrics of this platform.
     pub metrics: Vec<MetricItem>,
@@ -46,6 +46,7 @@ impl Inventory {
     /// The inventory of the running machine; `hardware` decides which metrics apply.
     ///
     /// # Errors
+    ///
     /// The PMUs cannot be listed.
     pub fn of_this_machine(
         machine: &Machine,
@@ -70,7 +71,7 @@ impl Inventory {
                     let error = || io::Error::from_raw_os_error(libc::ENOSYS);
                     return machine.keeps_waits().then_some(()).ok_or_else(error);
                 }
-                // With several kinds of core, a CPU that the event counts on.
+                // With several kinds of core, the event counts only on some CPUs.
                 let cpu = online
                     .iter()
                     .find(|cpu| counter.scope.counts_on(*cpu))

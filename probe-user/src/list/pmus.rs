@@ -18,7 +18,7 @@ pub struct PmuItem {
 }
 
 impl PmuItem {
-    /// Its kind in a word: `core`, `uncore`, `software` and the like.
+    /// The PMU's kind in a word or two: `core`, `uncore`, `software` and the like.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match &self.pmu {
@@ -34,7 +34,7 @@ impl PmuItem {
         }
     }
 
-    /// The meaning of its kind, or why it cannot be used.
+    /// The meaning of the PMU's kind, or why the PMU cannot be used.
     #[must_use]
     pub fn description(&self) -> String {
         let pmu = match &self.pmu {
@@ -68,16 +68,16 @@ pub(super) fn items(pmus: &Pmus) -> Vec<PmuItem> {
     pmus.names().filter_map(item).collect()
 }
 
-/// The name of a PMU with N for the numbers of its instance, which follow an underscore:
-/// `nvidia_nvlink_c2c0_pmu_1` and `nvidia_nvlink_c2c1_pmu_1` stay two kinds.
+/// The name of a PMU, with N for each number or address between underscores, which identifies an
+/// instance. `nvidia_nvlink_c2c0_pmu_1` and `nvidia_nvlink_c2c1_pmu_1` stay two kinds.
 pub(crate) fn pmu_kind(name: &str) -> String {
     let part = |part: &str| {
-        let number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         // Arm's drivers name some PMUs by an address, such as arm_dmc620_10008c000.
-        let address = part.len() >= 6
+        let is_address = part.len() >= 6
             && part.bytes().all(|b| b.is_ascii_hexdigit())
             && part.bytes().any(|b| b.is_ascii_digit());
-        if number || address {
+        if is_number || is_address {
             "N".to_owned()
         } else {
             part.to_owned()

@@ -28,6 +28,7 @@ pub enum InventoryPart {
 }
 
 impl InventoryPart {
+    /// Whether to print this part, if `asked` is asked for; None asks for all parts.
     fn is_in(self, asked: Option<Self>) -> bool {
         asked.is_none_or(|asked| asked == self)
     }
@@ -42,7 +43,7 @@ impl Inventory {
     pub fn write_text(&self, part: Option<InventoryPart>, out: &mut impl Write) -> io::Result<()> {
         if InventoryPart::Pmus.is_in(part) {
             writeln!(out, "PMUs")?;
-            lines(out, self.pmus.iter().map(pmu_line))?;
+            write_rows(out, self.pmus.iter().map(pmu_line))?;
         }
         if InventoryPart::Events.is_in(part) {
             for (at, section) in self.sections.iter().enumerate() {
@@ -121,7 +122,8 @@ pub fn write_metrics(out: &mut impl Write, metrics: &[&MetricItem]) -> io::Resul
     Ok(())
 }
 
-fn lines(out: &mut impl Write, rows: impl Iterator<Item = Vec<String>>) -> io::Result<()> {
+/// Writes rows of texts as aligned lines.
+fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = Vec<String>>) -> io::Result<()> {
     for line in table_lines(&[], rows, |_| false) {
         writeln!(out, " {line}")?;
     }
@@ -157,7 +159,7 @@ fn section_text(out: &mut impl Write, section: &EventSection) -> io::Result<()> 
     for (mark, reason) in &shared {
         writeln!(out, "  {mark}: {reason}")?;
     }
-    lines(
+    write_rows(
         out,
         section
             .events
@@ -166,14 +168,14 @@ fn section_text(out: &mut impl Write, section: &EventSection) -> io::Result<()> 
     )
 }
 
-/// Writes the metrics that can be counted or were not tried, then the others by their reason, which
-/// many may share.
+/// Writes the metrics that can be counted or were not tried, then the other metrics, grouped by the
+/// reason why this machine cannot count them.
 fn metrics_text(out: &mut impl Write, metrics: &[MetricItem]) -> io::Result<()> {
     writeln!(out, "Metrics (stat -M NAME, group:GROUP or all)")?;
     let here = metrics
         .iter()
         .filter(|metric| !matches!(metric.availability, Availability::NotHere(_)));
-    lines(out, here.map(metric_line))?;
+    write_rows(out, here.map(metric_line))?;
     let mut reasons: BTreeMap<&str, Vec<&MetricItem>> = BTreeMap::new();
     for metric in metrics {
         if let Availability::NotHere(reason) = &metric.availability {
@@ -182,7 +184,7 @@ fn metrics_text(out: &mut impl Write, metrics: &[MetricItem]) -> io::Result<()> 
     }
     for (reason, metrics) in reasons {
         writeln!(out, "\nNot here: {reason}")?;
-        lines(out, metrics.into_iter().map(metric_line))?;
+        write_rows(out, metrics.into_iter().map(metric_line))?;
     }
     Ok(())
 }
@@ -223,7 +225,7 @@ fn metric_json(metric: &MetricItem) -> Value {
 }
 
 impl Availability {
-    /// The state as a word for programs, and the reason.
+    /// The state as words for programs, and the reason, if there is one.
     fn state(&self) -> (&'static str, Option<&String>) {
         match self {
             Self::Here => ("here", None),
@@ -232,7 +234,7 @@ impl Availability {
         }
     }
 
-    /// The mark of a line, and the reason.
+    /// The mark of a line, and the reason; None if this machine counts the event.
     fn mark(&self) -> Option<(&'static str, &str)> {
         match self {
             Self::Here => None,
@@ -255,7 +257,8 @@ fn shared_reason<'s>(section: &'s EventSection, mark: &str) -> Option<&'s str> {
     (!others.is_empty() && same).then_some(first)
 }
 
-/// A line for an event. `shared` has the marks with a reason that was printed above the events.
+/// The columns of an event's line. `shared` has the marks whose reason was printed above the
+/// events.
 fn event_line(event: &EventItem, shared: &[(&str, &str)]) -> Vec<String> {
     let (usual, aliases) = event.names.split_at(1);
     let mut name = usual.concat();
@@ -282,7 +285,7 @@ fn event_line(event: &EventItem, shared: &[(&str, &str)]) -> Vec<String> {
     vec![mark.to_owned(), name, unit, remarks.join("; ")]
 }
 
-/// The config words of the event that are not zero.
+/// The word `config` of an event, and its other config words that are not zero.
 fn encoding(counter: &Counter) -> String {
     let Counter {
         config,

@@ -10,13 +10,15 @@ use crate::{
     machine::Pmus,
 };
 
-/// Rejects the generic event with this type and config, like a PMU that does not count it.
+/// The PMUs of a recorded tree, and their inventory. `open` decides which generic events are
+/// counted.
 fn inventory(tree: &str, open: &dyn Fn(&Counter) -> io::Result<()>) -> (Pmus, Inventory) {
     let pmus = Pmus::read(&sysfs(tree)).unwrap();
     let inventory = Inventory::new(&pmus, open);
     (pmus, inventory)
 }
 
+/// Opens every counter.
 fn opens(_: &Counter) -> io::Result<()> {
     Ok(())
 }
@@ -50,7 +52,7 @@ fn events_of_spr() {
 #[test]
 fn everything_odd() {
     let (_, inventory) = inventory("odd", &|counter| {
-        // A PMU without L1-icache events, and a kernel that refuses node events for lack of rights.
+        // The PMU has no L1-icache events, and the kernel refuses node events for lack of rights.
         match (counter.type_, counter.config & 0xff) {
             (3, 1) => Err(io::Error::from_raw_os_error(libc::ENOENT)),
             (3, 6) => Err(io::Error::from_raw_os_error(libc::EACCES)),
@@ -71,7 +73,7 @@ fn without_a_core_pmu_the_reason_is_shown_once() {
     insta::assert_snapshot!(text(&inventory, None));
 }
 
-/// What is listed as being here can be written after `-e`, and is the event that is opened.
+/// An event that is listed as counted here can be written after `-e`. That opens its counter.
 #[test]
 fn listed_events_can_be_written() {
     for tree in ["grace", "vera", "spr", "odd"] {

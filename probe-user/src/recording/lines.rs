@@ -23,7 +23,7 @@ pub(super) fn pack(value: &impl Serialize) -> io::Result<Vec<u8>> {
     gzip.finish()
 }
 
-/// Reads line by line.
+/// Reads the lines of a recording one by one.
 pub(super) struct Lines {
     /// The first bytes of the file.
     pub(super) begin: Vec<u8>,
@@ -49,7 +49,7 @@ impl Lines {
     /// Whether no line is left. Empty members are skipped.
     pub(super) fn is_at_end(&mut self) -> io::Result<bool> {
         while self.member.fill_buf()?.is_empty() {
-            // A buffer may have one byte only.
+            // Only the first byte is examined, since the buffer may have no more.
             match self.input.fill_buf()?.first() {
                 None => return Ok(true),
                 Some(&GZIP) => self.read_member()?,
@@ -89,7 +89,7 @@ impl Lines {
     }
 }
 
-/// An error if the limit is used up.
+/// An error if no bytes of the limit remain.
 fn check_limit(remaining: u64, max_bytes: u64) -> io::Result<()> {
     if remaining > 0 {
         return Ok(());
@@ -118,7 +118,7 @@ mod tests {
         std::iter::from_fn(|| lines.next().unwrap()).collect()
     }
 
-    /// Members start at many offsets of the reader's buffer, including its last byte.
+    /// Second members start at many offsets of the reader's buffer, including its last byte.
     #[test]
     fn lines_of_any_length_are_read() {
         // Random text, which is packed to three quarters of its length.
@@ -174,7 +174,7 @@ mod tests {
             };
             lines.next()
         };
-        // With quotes and the end of the line.
+        // The line has the text, two quotes, and its end. One more byte must stay unused.
         let whole = read(&packed, 100_004).unwrap().unwrap();
         assert_eq!(whole.len(), 100_002);
         let text = [whole.as_slice(), b"\n"].concat();

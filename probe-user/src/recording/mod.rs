@@ -33,9 +33,9 @@ pub const FORMAT: u32 = 6;
 pub struct RecordingHead {
     /// The machine and the command line: keys and values.
     pub about: BTreeMap<String, String>,
-    /// The view used to show its rows.
+    /// The view of the recorded run.
     pub view: View,
-    /// What was counted where, with the definitions of its metrics.
+    /// What was counted where, with the definitions of the metrics.
     pub plan: Plan,
 }
 
@@ -48,7 +48,7 @@ struct RecordingMark {
     version: String,
 }
 
-/// The last line.
+/// The content of the last line.
 #[derive(Serialize, Deserialize)]
 struct RecordingEnd {
     windows: u32,

@@ -30,14 +30,14 @@ pub enum ReadError {
          a file that is"
     )]
     Foreign(String),
-    /// A Parquet file.
+    /// The file is a Parquet file.
     #[error(
         "{0} is no recording of `pmuscope record`: it is a Parquet file, as the samples of \
          `pmuscope mem record` are, and recordings before format 3; record it again, or read it \
          with the version that wrote it"
     )]
     Parquet(String),
-    /// Written by a program with another format.
+    /// The file was written by a program with another format.
     #[error(
         "{file} has format {found} of pmuscope {version}, and this program reads format {FORMAT} \
          only: record it again, or read it with that version"
@@ -45,12 +45,12 @@ pub enum ReadError {
     Format {
         /// The file's name.
         file: String,
-        /// Its format.
+        /// The file's format.
         found: u32,
         /// Version of the program that wrote it.
         version: String,
     },
-    /// Its last lines are missing.
+    /// The last lines of the file are missing.
     #[error(
         "{file} has lost its end, from line {line} on: record it again, or give it a name that \
          ends in .unfinished to read the windows until there"
@@ -58,7 +58,7 @@ pub enum ReadError {
     Cut {
         /// The file's name.
         file: String,
-        /// From 1.
+        /// The first missing line, counted from 1.
         line: usize,
     },
     /// A line is invalid.
@@ -66,19 +66,19 @@ pub enum ReadError {
     Damaged {
         /// The file's name.
         file: String,
-        /// From 1.
+        /// The invalid line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         reason: String,
     },
-    /// It has no window.
+    /// The recording has no window.
     #[error("{0} has no window: it ended before its first; record it again")]
     Empty(String),
 }
 
 /// A recording, and an iterator over its snapshots.
 pub struct Recording {
-    /// Its first line.
+    /// The content of the first line.
     pub head: RecordingHead,
     lines: RecordingLines,
 }
@@ -89,14 +89,15 @@ struct RecordingLines {
     lines: Lines,
     /// Number of the last line read, from 1.
     number: usize,
-    /// Whether the last line may be missing.
+    /// Whether the file is an unfinished recording, whose last line may be missing.
     is_unfinished: bool,
-    /// Whether the end or damage was reached.
+    /// Whether the end of the recording or damage was reached.
     is_over: bool,
 }
 
 impl Recording {
-    /// Opens a recording. An unfinished one has its windows so far; its final name opens it too.
+    /// Opens a recording. An unfinished recording has the windows so far, and can be opened by its
+    /// final name too.
     ///
     /// # Errors
     ///
@@ -125,7 +126,7 @@ impl Recording {
         Self::from_lines(RecordingLines::new(input, file, is_unfinished)?)
     }
 
-    /// Reads a recording from `input`; `file` names it in errors.
+    /// Reads a recording from `input`. Errors name it `file`.
     ///
     /// # Errors
     ///
@@ -218,7 +219,7 @@ impl RecordingLines {
         };
         if line.starts_with(END) {
             return match serde_json::from_slice::<RecordingEnd>(&line) {
-                // The head, the first snapshot and this line count no window.
+                // The head, the first snapshot and this line are no windows.
                 Ok(end) if end.windows as usize + 3 != self.number => {
                     Err(self.damaged(&format!("it is the end of {} windows", end.windows)))
                 }
@@ -257,7 +258,7 @@ impl Iterator for Recording {
             return None;
         }
         let next = self.lines.next_snapshot().transpose();
-        // After damage it is unknown which snapshots were lost.
+        // After damage, nothing more is read: it is unknown which snapshots were lost.
         self.lines.is_over = !matches!(next, Some(Ok(_)));
         next
     }

@@ -33,11 +33,11 @@ impl Replay {
         })
     }
 
-    /// Report of the next window; None after the last.
+    /// The report of the next window; None after the last window.
     ///
     /// # Errors
     ///
-    /// If its snapshot is damaged, or the recording has no window.
+    /// If the window's snapshot is damaged, or the recording has no window.
     pub fn advance(&mut self) -> Result<Option<&Report>, ReadError> {
         let Some(now) = self.recording.next().transpose()? else {
             return match self.is_empty {

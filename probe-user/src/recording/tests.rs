@@ -106,7 +106,7 @@ fn plan(tree: &str, chip: &str) -> Plan {
     plan
 }
 
-/// For every platform, with all that values, shares and texts need.
+/// A plan keeps everything that values, shares and texts need, on every platform.
 #[test]
 fn plans_are_read_as_they_were_written() {
     for (tree, chip) in [
@@ -123,11 +123,16 @@ fn plans_are_read_as_they_were_written() {
         let text = written(&plan, &[Snapshot::default()]);
         let (found, _) = read(&text).unwrap_or_else(|error| panic!("{chip}: {error}"));
         assert_eq!(written(&found, &[Snapshot::default()]), text, "{chip}");
-        // A metric's PMU and family keep only what the plan needs.
-        let mut rest = (plan.clone(), found.clone());
-        rest.0.metrics.list.clear();
-        rest.1.metrics.list.clear();
-        assert_eq!(format!("{:?}", rest.1), format!("{:?}", rest.0), "{chip}");
+        // Metrics are compared separately, by their definitions: of a metric's PMU and family, a
+        // recording keeps only what the plan needs.
+        let mut without_metrics = (plan.clone(), found.clone());
+        without_metrics.0.metrics.list.clear();
+        without_metrics.1.metrics.list.clear();
+        assert_eq!(
+            format!("{:?}", without_metrics.1),
+            format!("{:?}", without_metrics.0),
+            "{chip}"
+        );
         for (one, other) in plan.metrics.list.iter().zip(&found.metrics.list) {
             let definition = |planned: &crate::plan::PlannedMetric| {
                 let metric = &planned.metric;
@@ -176,7 +181,7 @@ fn an_invalid_recording_is_refused_by_name_and_line() {
     let [head, first, second, end] = lines[..] else {
         panic!("{} lines", lines.len());
     };
-    // Cut anywhere in a line, or between two.
+    // The file is cut within a line, or between two lines.
     let ends = [
         (30, 1),
         (head.len() / 2, 1),
@@ -219,7 +224,7 @@ fn an_invalid_recording_is_refused_by_name_and_line() {
              only: record it again, or read it with that version"
         )
     );
-    // A metric without its definition.
+    // The plan names a metric that has no definition.
     let without = whole.replacen("\"metric\":\"ipc\"", "\"metric\":\"ipd\"", 1);
     let message = refusal(&without);
     let why = "its plan has metric ipd of ";

@@ -18,12 +18,13 @@ pub(super) const UNFINISHED: &str = "unfinished";
 
 /// The file of a running recording.
 pub struct RecordingFile {
-    /// The name that it gets at its end; None for a device or a pipe, which is written in place.
-    whole: Option<PathBuf>,
-    /// The name that it has until then.
+    /// The name that the file gets at its end; None for a device or a pipe, which is written in
+    /// place.
+    final_path: Option<PathBuf>,
+    /// The name that the file has until then.
     path: PathBuf,
     file: File,
-    /// Length of its whole lines.
+    /// Length of the whole lines written so far, in bytes.
     length: u64,
     /// Number of windows so far.
     windows: u32,
@@ -43,7 +44,7 @@ impl RecordingFile {
     ///
     /// # Errors
     ///
-    /// If it cannot be written, or an unfinished recording of this name exists.
+    /// If the file cannot be written, or an unfinished recording of this name exists.
     pub fn begin(path: &Path, head: &RecordingHead, first: &Snapshot) -> io::Result<Self> {
         let mut file = Self::create(path)?;
         let mark = RecordingMark {
@@ -52,7 +53,7 @@ impl RecordingFile {
         };
         let lines = [pack(&FirstLine { mark, head })?, pack(first)?].concat();
         file.write(&lines).inspect_err(|_| {
-            // The file has no window.
+            // A file without a window is of no use.
             let _ = file.remove();
         })?;
         Ok(file)
@@ -69,17 +70,17 @@ impl RecordingFile {
         }
         let is_file = fs::metadata(&target).map(|known| known.is_file());
         let is_special = is_open(&target) || is_file.as_ref().is_ok_and(|it| !it);
-        let (whole, path) = match is_special {
+        let (final_path, path) = match is_special {
             true => (None, target),
             false => (Some(target.clone()), unfinished(&target)),
         };
-        if let (Some(target), Ok(_)) = (&whole, is_file) {
-            // Finds out early whether the earlier file may be replaced.
+        if let (Some(target), Ok(_)) = (&final_path, is_file) {
+            // A file that may not be replaced is an error now, not at the end of the recording.
             let opened = File::options().write(true).open(target);
             opened.map_err(|error| with_path(target, &error))?;
         }
         let mut options = File::options();
-        options.append(true).create_new(whole.is_some());
+        options.append(true).create_new(final_path.is_some());
         let file = options.open(&path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => {
                 let message = format!(
@@ -92,7 +93,7 @@ impl RecordingFile {
             _ => with_path(&path, &error),
         })?;
         Ok(Self {
-            whole,
+            final_path,
             path,
             file,
             length: 0,
@@ -121,39 +122,39 @@ impl RecordingFile {
     ///
     /// # Errors
     ///
-    /// If it cannot be written or renamed; it keeps its unfinished name.
+    /// If the file cannot be written or renamed. It then keeps its unfinished name.
     pub fn finish(mut self) -> io::Result<()> {
         let windows = self.windows;
         let ended = self.add_line(&RecordingEnd { windows });
-        let Some(whole) = &self.whole else {
+        let Some(final_path) = &self.final_path else {
             return ended;
         };
         let replace = || {
-            if let Ok(earlier) = fs::metadata(whole) {
+            if let Ok(earlier) = fs::metadata(final_path) {
                 self.file.set_permissions(earlier.permissions())?;
             }
             self.file.sync_data()?;
-            keep_earlier(whole)?;
-            fs::rename(&self.path, whole)
+            keep_earlier(final_path)?;
+            fs::rename(&self.path, final_path)
         };
         ended.and_then(|()| replace()).map_err(|error| {
-            let (whole, path) = (whole.display(), self.path.display());
-            let message = format!("{whole}: {error}; the recording is in {path}");
+            let (final_path, path) = (final_path.display(), self.path.display());
+            let message = format!("{final_path}: {error}; the recording is in {path}");
             io::Error::new(error.kind(), message)
         })
     }
 
-    /// Removes it: nothing was recorded.
+    /// Removes the file, since nothing was recorded.
     ///
     /// # Errors
     ///
-    /// If it cannot be removed.
+    /// If the file cannot be removed.
     pub fn discard(self) -> io::Result<()> {
         self.remove()
     }
 
     fn remove(&self) -> io::Result<()> {
-        match self.whole {
+        match self.final_path {
             Some(_) => fs::remove_file(&self.path).map_err(|error| with_path(&self.path, &error)),
             None => Ok(()),
         }
@@ -168,8 +169,8 @@ impl RecordingFile {
         let written = self.file.write_all(lines);
         match written {
             Ok(()) => self.length += lines.len() as u64,
-            // The next line must not follow a part of this one.
-            Err(_) if self.whole.is_some() => drop(self.file.set_len(self.length)),
+            // The next line must not follow a part of this line.
+            Err(_) if self.final_path.is_some() => drop(self.file.set_len(self.length)),
             Err(_) => {}
         }
         written.map_err(|error| with_path(&self.path, &error))
@@ -177,13 +178,13 @@ impl RecordingFile {
 }
 
 /// Renames an earlier FILE to FILE.old, replacing any previous FILE.old.
-fn keep_earlier(whole: &Path) -> io::Result<()> {
-    if !fs::metadata(whole).is_ok_and(|it| it.is_file()) {
+fn keep_earlier(final_path: &Path) -> io::Result<()> {
+    if !fs::metadata(final_path).is_ok_and(|it| it.is_file()) {
         return Ok(());
     }
-    let mut old = whole.as_os_str().to_owned();
+    let mut old = final_path.as_os_str().to_owned();
     old.push(".old");
-    fs::rename(whole, old)
+    fs::rename(final_path, old)
 }
 
 /// The target of a link, even if it does not exist yet: a recording replaces the target and keeps
@@ -209,7 +210,7 @@ fn is_open(path: &Path) -> bool {
     directory.is_some_and(|it| it.is_ok_and(|it| it.f_type == PROC_SUPER_MAGIC))
 }
 
-/// The name of a recording's file until it is whole.
+/// The name of a recording's file until the recording is complete.
 pub(super) fn unfinished(path: &Path) -> PathBuf {
     path.with_added_extension(UNFINISHED)
 }

@@ -42,7 +42,7 @@ pub enum StateError {
     Format {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The file's format.
         found: String,
         /// The format that this program reads.
         known: String,
@@ -53,7 +53,7 @@ pub enum StateError {
         path = .0.display()
     )]
     Damaged(PathBuf),
-    /// The machine was rebooted since.
+    /// The machine was rebooted since the state was saved.
     #[error(
         "{path} is of an earlier boot of the machine: totals start from zero, as all counters of \
          the kernel do", path = .0.display()

@@ -1,8 +1,8 @@
 //! The file of a state: a first line with the format, the state, and a checksum.
 //!
-//! A new file replaces the old one atomically: a killed process leaves either the old one or the
-//! new one. It is not synced to disk: after a crash of the machine the next boot starts from zero
-//! anyway.
+//! A new file replaces the old one atomically: a killed process leaves either the old file or the
+//! new one. Files are not synced to disk: after a crash of the machine the next boot starts from
+//! zero anyway.
 
 use std::{
     hash::Hasher as _,
@@ -16,14 +16,16 @@ use twox_hash::XxHash64;
 use super::{SavedState, StateError};
 use crate::{snapshot::layout, sys::trusted_files::TrustedDirectory};
 
-/// A file of a state's directory, by name. It holds one value, for this boot of the machine.
+/// The name of a file in the state directory. The file holds one value, for one boot of the
+/// machine.
 #[derive(Clone, Copy, Debug)]
 pub struct StateFile(pub &'static str);
 
 /// The file of totals.
 const TOTALS: StateFile = StateFile("totals");
 
-/// To be raised with every change of the state's content: postcard is not self-describing.
+/// The format of all state files, the ledger's included. To be raised with every change of their
+/// content: postcard is not self-describing.
 const FORMAT: u32 = 10;
 
 /// Start of the first line; the format follows.
@@ -47,8 +49,8 @@ pub(crate) struct EncodedState {
 }
 
 impl EncodedState {
-    /// Replaces the previous file, unless writing fails or `may_replace` returns false after the
-    /// new file was written.
+    /// Writes a new file, which then replaces the previous one. The previous file stays if writing
+    /// fails, or if `may_replace` then returns false.
     pub(crate) fn put(
         &self,
         into: &TrustedDirectory,
@@ -85,7 +87,7 @@ impl SavedState<'_> {
         })
     }
 
-    /// Name and content of its file.
+    /// Name and content of the file of totals.
     pub(crate) fn encoded(&self) -> io::Result<EncodedState> {
         TOTALS.encoded(self)
     }
@@ -118,7 +120,7 @@ impl StateFile {
     ///
     /// # Errors
     ///
-    /// The value is not of this boot, or cannot be read.
+    /// The value is of another boot, or cannot be read.
     pub fn load<T: DeserializeOwned>(
         self,
         directory: &Path,
@@ -149,6 +151,7 @@ impl StateFile {
     }
 }
 
+/// Writes a file: its first line, the value, and the checksum.
 pub(super) fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     let mut out = ChecksumWriter {
         out,
@@ -158,7 +161,7 @@ pub(super) fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<
     writeln!(out, "{MARK}{}", known_format())?;
     let written = postcard::to_io(value, &mut out).map(drop);
     let ChecksumWriter { out, sum, failed } = out;
-    // postcard hides the writer's error.
+    // postcard's own error does not have the writer's error.
     if let Err(error) = written {
         return Err(failed.unwrap_or_else(|| io::Error::other(error)));
     }
@@ -166,7 +169,7 @@ pub(super) fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<
     out.flush()
 }
 
-/// The value of a file's bytes; None if they were changed.
+/// The value of a file's bytes; None if the bytes were changed.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let (bytes, sum) = bytes.split_last_chunk::<CHECKSUM>()?;
     if XxHash64::oneshot(0, bytes) != u64::from_le_bytes(*sum) {
@@ -181,7 +184,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 enum Content {
     /// Not a state.
     Foreign,
-    /// Another format, or too large.
+    /// Another format, or a file that is too large.
     Format(String),
     Whole(Vec<u8>),
 }
@@ -225,6 +228,7 @@ fn format(bytes: &[u8]) -> Option<&str> {
 struct ChecksumWriter<W> {
     out: W,
     sum: XxHash64,
+    /// The last error of `out`.
     failed: Option<io::Error>,
 }
 

@@ -43,11 +43,11 @@ use crate::{
 pub struct SavedState<'a> {
     /// The boot id: clocks and ids of the kernel are valid only in this boot.
     boot: Cow<'a, str>,
-    /// Generation of the maps that the rows are from.
+    /// Generation of the maps from which the rows were read.
     generation: u64,
     /// `CLOCK_MONOTONIC` at the snapshot.
     at: Duration,
-    /// The event of each count.
+    /// Which event each count is of.
     counts: PlanEvents,
     /// The rows of the snapshot: later counts in the same maps include them.
     rows: Cow<'a, UsageRows>,
@@ -122,19 +122,19 @@ impl<'a> SavedState<'a> {
         }
     }
 
-    /// `CLOCK_MONOTONIC` at its snapshot.
+    /// `CLOCK_MONOTONIC` at the snapshot.
     #[must_use]
     pub fn at(&self) -> Duration {
         self.at
     }
 
-    /// The known names.
+    /// Names of cgroups and processes.
     #[must_use]
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The cgroups with counts.
+    /// The cgroups that have counts.
     #[must_use]
     pub fn owners(&self) -> BTreeSet<CgroupId> {
         let owners = self.rows.keys().map(|key| key.cgroup);
@@ -173,8 +173,8 @@ impl<'a> SavedState<'a> {
     }
 }
 
-/// A snapshot with these rows, and otherwise as at the beginning of the session of `first`: uncore
-/// counters and samples start at zero, and everything without totals is equal to `first`.
+/// A snapshot with these rows. The other readings are as when the session of `first` began: uncore
+/// counters and samples are zero, and everything without totals equals that of `first`.
 fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
     let zero = |reading: &UncoreReading| UncoreReading {
         count: Some(0),
@@ -183,14 +183,14 @@ fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
         running: 0,
         ..*reading
     };
-    let unsampled = |spe: &SpeReading| SpeReading {
+    let without_lists = |spe: &SpeReading| SpeReading {
         pages: Vec::new(),
         lines: Vec::new(),
         tables: Arc::clone(&spe.tables),
         health: spe.health.clone(),
     };
     let no_samples = |samples: &SampleReading| SampleReading {
-        spe: samples.spe.as_ref().map(unsampled),
+        spe: samples.spe.as_ref().map(without_lists),
         events: samples.events.clone(),
         ..SampleReading::default()
     };

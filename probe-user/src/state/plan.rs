@@ -21,7 +21,7 @@ pub(super) struct PlanEvents {
 /// For each position of the current plan, the position of the same events in an earlier plan.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlanPositions {
-    /// None for a group of new events.
+    /// By group of the current plan; None for a group of new events.
     groups: Vec<Option<usize>>,
     uncore: Vec<Option<usize>>,
 }
@@ -36,7 +36,7 @@ impl PlanEvents {
     }
 }
 
-/// Index of `wanted` in the list, preferring `at` among several equal ones.
+/// The index of `wanted` in the list. If several elements are equal, `at` is preferred.
 fn position<T: PartialEq>(list: &[T], at: usize, wanted: &T) -> Option<usize> {
     let here = (list.get(at) == Some(wanted)).then_some(at);
     here.or_else(|| list.iter().position(|other| other == wanted))

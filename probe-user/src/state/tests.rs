@@ -159,7 +159,7 @@ proptest! {
         }
     }
 
-    /// Any damage is detected, without a panic.
+    /// A changed bit or a missing end is detected, without a panic.
     #[test]
     fn damage_is_detected(at in any::<prop::sample::Index>(), bit in 0..8_u8, cut: bool) {
         let mut bytes = saved(&snapshot(10, &[1, u64::MAX / 4, 3]));
@@ -356,7 +356,7 @@ fn a_save_replaces_the_file_or_keeps_the_old_one() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("made");
     let state = file::parse::<SavedState<'static>>(&saved(&snapshot(10, &[5]))).unwrap();
-    // Left by a killed process.
+    // A killed process has left an unfinished file.
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("totals.new"), vec![7; 1 << 20]).unwrap();
     state.save(&directory).unwrap();

@@ -28,10 +28,11 @@ pub(super) struct ConfigKey {
 }
 
 /// The highest `count.top_processes`.
-const MOST_PROCESSES: usize = 1000;
+const MAX_TOP_PROCESSES: usize = 1000;
 
-/// The highest `spe.frequency` (x86): samples per second, CPU and event. Each is an interrupt.
-const MOST_INTERRUPTS: u64 = 10_000;
+/// The highest `spe.frequency` (x86): samples per second, CPU and event. Each sample is an
+/// interrupt.
+const MAX_FREQUENCY: u64 = 10_000;
 
 /// All keys, each with the assignment of its value. The part before a dot is the section.
 macro_rules! keys {
@@ -58,13 +59,14 @@ keys! { |config, value|
     "count.reserve_counters" => config.count.reserve_counters = value.to()?,
     "count.hook" => config.count.hook = choice(value)?,
     "count.max_rows" => config.count.max_rows = Some(number(value, &(1..=MOST_ROWS), "")?),
-    "count.top_processes" => config.count.top_processes = number(value, &(0..=MOST_PROCESSES), "")?,
+    "count.top_processes" =>
+        config.count.top_processes = number(value, &(0..=MAX_TOP_PROCESSES), "")?,
     "count.sample" => config.count.sample = nonblank_strings(value)?,
     "count.sample_budget" => config.count.sample_budget = percent(value)?,
     "spe.enabled" => config.spe.enabled = enabled(value)?,
     "spe.period" => config.spe.period = period(value)?,
     "spe.frequency" =>
-        config.spe.frequency = number(value, &(1..=MOST_INTERRUPTS), " samples a second")?,
+        config.spe.frequency = number(value, &(1..=MAX_FREQUENCY), " samples a second")?,
     "spe.budget" => config.spe.budget = percent(value)?,
     "names.cri" => config.names.cri = value.to::<String>()?.parse()?,
     "names.root" => config.names.root = path(value)?,
@@ -86,7 +88,7 @@ keys! { |config, value|
     "run.directory" => config.run = path(value)?,
 }
 
-/// Finds the key of a name.
+/// Finds the key with this name.
 pub(super) fn find(name: &str) -> Option<&'static ConfigKey> {
     KEYS.iter().find(|key| key.name == name)
 }
@@ -160,7 +162,7 @@ fn period(value: &SettingValue<'_>) -> Result<u64, String> {
     }
 }
 
-/// A share; None for `off`.
+/// A share such as `0.5%`, as 0.005; None for `off`.
 fn percent_or_off(value: &SettingValue<'_>) -> Result<Option<f64>, String> {
     match value.to::<String>().as_deref() {
         Ok("off") => Ok(None),
@@ -168,7 +170,7 @@ fn percent_or_off(value: &SettingValue<'_>) -> Result<Option<f64>, String> {
     }
 }
 
-/// `0.5%` as 0.005.
+/// A share such as `0.5%`, as 0.005.
 fn percent(value: &SettingValue<'_>) -> Result<f64, String> {
     let text: Option<String> = value.to().ok();
     let number = text
@@ -214,7 +216,7 @@ fn endpoint(value: &SettingValue<'_>) -> Result<String, String> {
 }
 
 fn headers(value: &SettingValue<'_>) -> Result<BTreeMap<String, String>, String> {
-    // The text of another error would show the value, which may be a password.
+    // The deserializer's own error would show the value, which may be a password.
     let not_a_table = |_| "is a table such as { authorization = \"Bearer ...\" }".to_owned();
     let headers: BTreeMap<String, String> = value.to().map_err(not_a_table)?;
     otlp::headers(&headers).map(|_| headers)
@@ -232,7 +234,7 @@ fn labels(value: &SettingValue<'_>) -> Result<BTreeMap<String, String>, String> 
     }
 }
 
-/// One of the names of an enum.
+/// Parses the name of an enum's variant.
 fn choice<T: ValueEnum>(value: &SettingValue<'_>) -> Result<T, String> {
     let text: String = value.to()?;
     T::from_str(&text, false).map_err(|_| {
@@ -268,9 +270,9 @@ fn address(text: &str) -> Result<Option<SocketAddr>, String> {
 
 /// Whether a user's label may have that name.
 fn is_label(name: &str) -> bool {
-    let first = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-    let rest = name
+    let is_start_valid = name.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_');
+    let are_letters_valid = name
         .chars()
         .all(|it| it.is_ascii_alphanumeric() || it == '_');
-    first && rest && !name.starts_with("__") && !is_reserved_label(name)
+    is_start_valid && are_letters_valid && !name.starts_with("__") && !is_reserved_label(name)
 }

@@ -74,7 +74,8 @@ pub struct Config {
 /// What is counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Count {
-    /// Lists of events in perf's syntax. Without these and metrics: the profile of the machine.
+    /// Lists of events in perf's syntax. If these and `metrics` are empty, the machine's profile is
+    /// counted.
     pub events: Vec<String>,
     /// Lists of metrics.
     pub metrics: Vec<String>,
@@ -90,7 +91,8 @@ pub struct Count {
     pub hook: Hook,
     /// Size of the map of counts in rows; None: by the number of CPUs.
     pub max_rows: Option<u32>,
-    /// Number of processes shown in addition to the rows: those with the most of the first event.
+    /// Number of processes shown in addition to the rows: those with the highest counts of the
+    /// first event.
     pub top_processes: usize,
     /// Lists of sampled events.
     pub sample: Vec<String>,
@@ -162,11 +164,11 @@ pub struct Pins {
     pub keep: bool,
 }
 
-/// Detection of noisy neighbours at the memory: containers that suffer from others.
+/// Detection of containers that run worse than usual because of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Peak memory bandwidth of a socket in bytes per second; None: no detection at the
-    /// memory.
+    /// Peak memory bandwidth of a socket in bytes per second; None: only contention for CPUs is
+    /// detected, not for memory.
     pub peak_bandwidth: Option<f64>,
 }
 
@@ -184,11 +186,11 @@ pub struct Otlp {
 /// Files in PEM for TLS to a collector. They are read again for each connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtlpTls {
-    /// Certificates of the authorities for the collector; None: those of this machine.
+    /// CA certificates to verify the collector with; None: those that this machine trusts.
     pub ca_file: Option<PathBuf>,
     /// The agent's own certificate, followed by its intermediate ones.
     pub cert_file: Option<PathBuf>,
-    /// The key of that certificate.
+    /// The private key of the certificate in `cert_file`.
     pub key_file: Option<PathBuf>,
 }
 
@@ -285,14 +287,14 @@ impl Sources {
         let from_file = settings::from_file(&file, &text, &mut mistakes);
         let from_environment = settings::from_environment(&self.environment, &mut mistakes);
         let from_flags = settings::from_flags(&self.flags);
-        let all: Vec<ConfigSetting<'_>> = from_file
+        let by_precedence: Vec<ConfigSetting<'_>> = from_file
             .into_iter()
             .chain(from_environment)
             .chain(from_flags)
             .collect();
         // Where each key was set last.
         let mut origins = BTreeMap::new();
-        for setting in all {
+        for setting in by_precedence {
             origins.insert(setting.key.clone(), setting.origin.clone());
             if let Err(mistake) = setting.apply(&mut config) {
                 mistakes.push(mistake);
@@ -316,7 +318,8 @@ impl Sources {
         }
     }
 
-    /// Name and text of the file; an empty text if none was named and the default one is missing.
+    /// Name and text of the file. The text is empty if the user named no file and the default one
+    /// does not exist.
     fn text(&self) -> Result<(String, String), Mistake> {
         let path = self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
         let name = path.display().to_string();
@@ -334,7 +337,7 @@ impl Sources {
     }
 }
 
-/// Checks that the hook sees processes if some are to be shown.
+/// Checks that the hook sees switches between processes, if top processes are configured.
 fn check_processes(count: &Count) -> Result<(), (&'static str, String)> {
     if count.top_processes == 0 || count.hook == Hook::SchedSwitch {
         return Ok(());

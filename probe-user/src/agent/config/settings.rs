@@ -24,7 +24,7 @@ impl ConfigSetting<'_> {
     pub(super) fn apply(self, config: &mut Config) -> Result<(), Mistake> {
         let Self { origin, key, value } = self;
         let result = match keys::find(&key) {
-            Some(known) => (known.set)(config, &SettingValue(value)),
+            Some(config_key) => (config_key.set)(config, &SettingValue(value)),
             None => {
                 let nearest = Nearest::to(&key, keys::names());
                 Err(format!("there is no such key; the nearest are {nearest}"))
@@ -63,8 +63,8 @@ pub(super) fn from_file<'a>(
     text: &'a str,
     mistakes: &mut Vec<Mistake>,
 ) -> Vec<ConfigSetting<'a>> {
-    let origin = |at: usize| {
-        let before = text.as_bytes().get(..at).unwrap_or_default();
+    let origin = |offset: usize| {
+        let before = text.as_bytes().get(..offset).unwrap_or_default();
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("{file}:{line}")
     };
@@ -76,10 +76,11 @@ pub(super) fn from_file<'a>(
             what: error.message().to_owned(),
         });
     }
-    // The table is sorted by name; mistakes are reported by line.
+    // The table is sorted by name. Mistakes are reported in the order of lines, so settings are
+    // sorted by their offset in the text.
     let mut settings = Vec::new();
     for (name, value) in table.into_inner() {
-        let at = name.span().start;
+        let offset = name.span().start;
         let name = name.into_inner();
         match value.get_ref() {
             DeValue::Table(_) if keys::is_section(&name) => {
@@ -87,19 +88,19 @@ pub(super) fn from_file<'a>(
                     continue;
                 };
                 settings.extend(section.into_iter().map(|(key, value)| {
-                    let at = key.span().start;
+                    let offset = key.span().start;
                     let key = format!("{name}.{}", key.get_ref());
-                    (at, key, value)
+                    (offset, key, value)
                 }));
             }
-            _ => settings.push((at, name.into_owned(), value)),
+            _ => settings.push((offset, name.into_owned(), value)),
         }
     }
-    settings.sort_by_key(|(at, ..)| *at);
+    settings.sort_by_key(|(offset, ..)| *offset);
     settings
         .into_iter()
-        .map(|(at, key, value)| ConfigSetting {
-            origin: origin(at),
+        .map(|(offset, key, value)| ConfigSetting {
+            origin: origin(offset),
             key,
             value,
         })
@@ -126,11 +127,11 @@ pub(super) fn from_environment<'a>(
             });
             continue;
         };
-        let wanted = name.to_ascii_lowercase();
-        let known = keys::names().find(|key| key.replace('.', "_") == wanted);
+        let lower_case = name.to_ascii_lowercase();
+        let matching_key = keys::names().find(|key| key.replace('.', "_") == lower_case);
         settings.push(ConfigSetting {
             origin,
-            key: known.map_or(wanted, str::to_owned),
+            key: matching_key.map_or(lower_case, str::to_owned),
             value: parse_value(value),
         });
     }
@@ -148,8 +149,8 @@ pub(super) fn from_flags<'a>(
     })
 }
 
-/// Parses a value outside of a file: as TOML if it is a TOML value, such as a list, a number or a
-/// quoted string, else as the string itself.
+/// Parses the value of a variable or flag: as TOML if it is a TOML value, such as a list, a number
+/// or a quoted string, else as the string itself.
 fn parse_value(text: &str) -> Spanned<DeValue<'_>> {
     DeValue::parse(text)
         .unwrap_or_else(|_| Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text))))

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::*;
 
-/// Reads a file of this text, and these variables.
+/// The configuration of a file with this text, and of these variables. In errors, `F` is the file.
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("agent.toml");
@@ -17,10 +17,10 @@ fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
             .collect(),
         flags: Vec::new(),
     };
-    let named = file.display().to_string();
+    let file_name = file.display().to_string();
     sources
         .read()
-        .map_err(|error| error.to_string().replace(&named, "F"))
+        .map_err(|error| error.to_string().replace(&file_name, "F"))
 }
 
 const EVERYTHING: &str = r#"
@@ -145,8 +145,8 @@ fn every_key_sets_its_field() {
 fn top_processes_need_the_hook_sched_switch() {
     let config = read("[count]\ntop_processes = 20\n", &[]).unwrap();
     assert_eq!(config.count.top_processes, 20);
-    let both = "[count]\nhook = \"cgroup-switches\"\n\ntop_processes = 20\n";
-    let error = read(both, &[]).unwrap_err();
+    let other_hook = "[count]\nhook = \"cgroup-switches\"\n\ntop_processes = 20\n";
+    let error = read(other_hook, &[]).unwrap_err();
     let expected = "F:4: count.top_processes: needs count.hook = \"sched-switch\": ";
     assert!(error.contains(expected), "{error}");
     let error = read("[count]\ntop_processes = 1001\n", &[]).unwrap_err();

@@ -21,7 +21,7 @@ pub(crate) fn plan_within(
     hardware: Hardware,
 ) -> Result<Plan, PlanRequestError> {
     let plan = || wanted.plan_within(capacity, machine, catalogue, hardware);
-    let Some(profile) = wanted_by_profile(wanted, &hardware) else {
+    let Some(profile) = profile_request(wanted, &hardware) else {
         return plan();
     };
     let why = match profile.plan_within(capacity, machine, catalogue, hardware) {
@@ -59,7 +59,7 @@ fn reason_not_to_count(plan: &Plan, capacity: &Capacity) -> Option<String> {
 }
 
 /// The profile of the machine, if it has one and the configuration names nothing.
-pub(super) fn wanted_by_profile(wanted: &PlanRequest, hardware: &Hardware) -> Option<PlanRequest> {
+pub(super) fn profile_request(wanted: &PlanRequest, hardware: &Hardware) -> Option<PlanRequest> {
     let profile = hardware.profile()?;
     let named = !wanted.events.is_empty() || !wanted.metrics.is_empty();
     (!named).then(|| PlanRequest {
@@ -70,7 +70,7 @@ pub(super) fn wanted_by_profile(wanted: &PlanRequest, hardware: &Hardware) -> Op
     })
 }
 
-/// The catalogue's events of the cores: for each, the counters of all its encodings.
+/// For each core event of the catalogue: the counters of all its encodings.
 struct Aliases(Vec<Vec<Counter>>);
 
 impl Aliases {
@@ -100,7 +100,7 @@ impl Aliases {
     /// Names of a profile's events that a plan does not count.
     fn left_out(&self, profile: &PlanRequest, plan: &Plan, pmus: &Pmus) -> Vec<String> {
         let text = profile.events.join(",");
-        let Ok((groups, not_here)) = event::parse_countable(&text, pmus) else {
+        let Ok((groups, uncountable)) = event::parse_countable(&text, pmus) else {
             return vec![text];
         };
         let opens = |counter: &Counter| {
@@ -117,12 +117,12 @@ impl Aliases {
         let uncounted = events.filter(|event| !is_counted(event));
         let uncounted = uncounted.map(|event| event.name);
         uncounted
-            .chain(not_here.into_iter().map(|event| event.name))
+            .chain(uncountable.into_iter().map(|event| event.name))
             .collect()
     }
 }
 
-/// The counter that an event opens; None for the time of the window.
+/// The counter that an event opens; None for `duration_time`, which opens none.
 fn counter(event: &Event) -> Option<&Counter> {
     match &event.source {
         Source::Counter(counter) => Some(counter),

@@ -27,10 +27,10 @@ pub enum AccessError {
     /// SPE cannot sample, or the machine has neither SPE nor events of memory accesses.
     #[error(transparent)]
     Spe(#[from] SpeError),
-    /// The events cannot sample them.
+    /// The machine's events cannot sample memory accesses.
     #[error(transparent)]
     Events(#[from] NoAccesses),
-    /// The rate exceeds the kernel's limit.
+    /// The configured rate exceeds the kernel's limit.
     #[error(
         "spe.frequency = {rate} is more than kernel.perf_event_max_sample_rate allows (here \
          {max}): lower it, or raise the limit by `sysctl`"
@@ -62,10 +62,11 @@ pub(super) fn events(
     Ok(sampled(&lists, machine.pmus()?, max_sample_rate())?)
 }
 
-/// What samples memory accesses here, next to `events` other events; None if they are not sampled.
+/// What samples memory accesses here, in addition to `other_events` sampled events; None if memory
+/// accesses are not sampled.
 pub(super) fn access_backend(
     spe: &config::Spe,
-    events: usize,
+    other_events: usize,
     machine: &Machine,
 ) -> Result<Option<AccessBackend>, CountingError> {
     if spe.enabled == Enabled::Off {
@@ -74,7 +75,7 @@ pub(super) fn access_backend(
     let pmus = machine.pmus()?;
     let backend = match describe_mechanism(pmus) {
         Some(here) if !pmus.names().any(is_spe) => {
-            let backend = event_backend(spe, events, pmus, max_sample_rate());
+            let backend = event_backend(spe, other_events, pmus, max_sample_rate());
             backend.inspect(|_| tracing::info!("memory accesses are sampled by {here}"))
         }
         _ => spe_backend(spe, pmus, possible_cpus(machine)?),
@@ -103,14 +104,14 @@ fn spe_backend(
     Ok(AccessBackend::Spe(SpeConfig {
         events,
         budget: Some(spe.budget),
-        max_rows: Some(memory::sampled_rows(possible)),
+        max_rows: Some(memory::access_rows(possible)),
         ..SpeConfig::standard(pmus)?
     }))
 }
 
 fn event_backend(
     spe: &config::Spe,
-    events: usize,
+    other_events: usize,
     pmus: &Pmus,
     max_rate: Option<u64>,
 ) -> Result<AccessBackend, AccessError> {
@@ -119,14 +120,14 @@ fn event_backend(
         return Err(AccessError::Rate { rate, max });
     }
     let accesses = accesses(pmus, Some(Rate::Frequency(rate)), None)?;
-    match events + accesses.len() {
+    match other_events + accesses.len() {
         0..=probe_common::sample::SAMPLED_EVENTS => Ok(AccessBackend::Events(accesses)),
         many => Err(NoAccesses::from(SamplingError::TooMany(many)).into()),
     }
 }
 
-/// The settings for sampling these events; None without any. In `events`, memory accesses come
-/// last. One program handles all events: its budget and its rows are the sums of both kinds.
+/// The settings for sampling `events`, in which memory accesses come last; None if it is empty. One
+/// program handles memory accesses and other events: it has the sum of their budgets and rows.
 pub(super) fn sampling_config(
     config: &Config,
     events: Vec<SampledEvent>,
@@ -140,7 +141,7 @@ pub(super) fn sampling_config(
             config.count.sample_budget,
             memory::event_rows(possible),
         ),
-        (accesses, config.spe.budget, memory::sampled_rows(possible)),
+        (accesses, config.spe.budget, memory::access_rows(possible)),
     ];
     let active = || kinds.iter().filter(|(is_sampled, ..)| *is_sampled);
     (!events.is_empty()).then(|| SamplingConfig {
@@ -164,7 +165,7 @@ mod tests {
 
     fn intel_events(spe: &config::Spe) -> Vec<SampledEvent> {
         let Ok(AccessBackend::Events(events)) = event_backend(spe, 0, &spr(), Some(1000)) else {
-            panic!("Intel's cores have events for it");
+            panic!("Intel's cores have events of memory accesses");
         };
         events
     }
@@ -204,7 +205,7 @@ mod tests {
         );
     }
 
-    /// One program has the sum of both budgets.
+    /// One program has the budgets of memory accesses and of other events.
     #[test]
     fn budgets_and_rows_are_sums_over_what_is_sampled() {
         let mut settings = Config::default();
@@ -212,7 +213,7 @@ mod tests {
         settings.spe.budget = 0.5;
         let clock = sampled("cpu-clock", &spr(), None).unwrap();
         let accesses = intel_events(&settings.spe);
-        let (a, b) = (memory::event_rows(8), memory::sampled_rows(8));
+        let (a, b) = (memory::event_rows(8), memory::access_rows(8));
         for (events, budget, rows) in [
             (clock.clone(), 0.25, a),
             (accesses.clone(), 0.5, b),

@@ -6,7 +6,7 @@ use std::fs;
 
 use test_support::sysfs;
 
-use super::{profile::wanted_by_profile, *};
+use super::{profile::profile_request, *};
 use crate::{
     catalogue::{Chip, Hardware, MetricSettings},
     machine::{Pmus, Roots},
@@ -14,18 +14,18 @@ use crate::{
 };
 
 /// The plan of the profile of a chip with this many sockets, on a recorded tree.
-fn planned(tree: &str, chip: &str, sockets: u32) -> Plan {
-    planned_as(tree, chip, sockets, |count, hardware| {
-        wanted_by_profile(&wanted(count), hardware).unwrap()
+fn profile_plan(tree: &str, chip: &str, sockets: u32) -> Plan {
+    plan_of(tree, chip, sockets, |count, hardware| {
+        profile_request(&wanted(count), hardware).unwrap()
     })
 }
 
-/// The plan of `wanted` on such a machine.
-fn planned_as(
+/// The plan of `request` on a chip with this many sockets, on a recorded tree.
+fn plan_of(
     tree: &str,
     chip: &str,
     sockets: u32,
-    wanted: impl Fn(&config::Count, &Hardware) -> PlanRequest,
+    request: impl Fn(&config::Count, &Hardware) -> PlanRequest,
 ) -> Plan {
     let pmus = Pmus::read(&sysfs(tree)).unwrap();
     let hardware = Hardware {
@@ -36,20 +36,21 @@ fn planned_as(
     let count = Config::default().count;
     assert_eq!(count.reserve_counters, 1);
     let capacity = Capacity::documented(&catalogue, &hardware, &pmus, count.reserve_counters);
-    let wanted = wanted(&count, &hardware);
-    let plan = wanted.packed(
+    let request = request(&count, &hardware);
+    let plan = request.packed(
         &pmus,
         &catalogue,
         hardware,
+        // 144 CPUs, as on a Grace CPU Superchip.
         (&capacity, 144),
         MetricSettings::default(),
     );
     plan.unwrap()
 }
 
-/// The request of the configuration, without waits.
+/// The request of a configuration, without waits.
 fn wanted(count: &config::Count) -> PlanRequest {
-    wanted_by_name(count, &Machine::at(Roots::below("/nonexistent".as_ref())))
+    configured_request(count, &Machine::at(Roots::below("/nonexistent".as_ref())))
 }
 
 /// Names of the events on the cores, by group.
@@ -82,7 +83,7 @@ const GRACE: [&str; 6] = [
 #[test]
 fn the_profile_of_grace_is_one_group_without_multiplexing() {
     for (chip, sockets) in [("grace-hopper", 1), ("grace-cpu-superchip", 2)] {
-        let plan = planned("grace", chip, sockets);
+        let plan = profile_plan("grace", chip, sockets);
         assert_one_group(&plan, &GRACE);
         let weights: Vec<&str> = plan.weights.iter().map(|weight| &*weight.name).collect();
         assert_eq!(weights, ["llc_read_misses", "bus_writes"]);
@@ -109,7 +110,7 @@ fn the_profile_of_spr_is_one_group_without_multiplexing() {
         ("sapphire-rapids", 2, two, vec!["dram_reads"]),
         ("emerald-rapids", 2, two, vec!["dram_reads"]),
     ] {
-        let plan = planned("spr", chip, sockets);
+        let plan = profile_plan("spr", chip, sockets);
         assert_one_group(&plan, &[plain.as_slice(), &offcore].concat());
         let named: Vec<&str> = plan.weights.iter().map(|weight| &*weight.name).collect();
         assert_eq!(named, weights, "{sockets} sockets");
@@ -120,21 +121,27 @@ fn the_profile_of_spr_is_one_group_without_multiplexing() {
 /// A plan reduced by a smaller budget can still be counted.
 #[test]
 fn a_plan_with_fewer_counters_refers_only_to_them() {
-    let grace = planned("grace", "grace-hopper", 1);
+    let grace = profile_plan("grace", "grace-hopper", 1);
     assert_eq!(grace.reads(), (6, 3));
-    let one = grace.clone().degraded(1, 3);
-    assert_eq!(groups(&one), [SOFTWARE_EVENTS.to_vec(), vec!["cycles"]]);
-    assert!(one.weights.is_empty(), "what tells shares is not counted");
-    let none = grace.clone().degraded(0, 1);
-    assert_eq!(groups(&none), [["task-clock"]]);
+    let one_hardware = grace.clone().degraded(1, 3);
+    assert_eq!(
+        groups(&one_hardware),
+        [SOFTWARE_EVENTS.to_vec(), vec!["cycles"]]
+    );
+    assert!(
+        one_hardware.weights.is_empty(),
+        "the events that divide traffic are not counted"
+    );
+    let no_hardware = grace.clone().degraded(0, 1);
+    assert_eq!(groups(&no_hardware), [["task-clock"]]);
     assert_eq!(groups(&grace.clone().degraded(6, 3)), groups(&grace));
     assert_eq!(grace.clone().degraded(6, 3).weights, grace.weights);
 
-    let all = |count: &config::Count, _: &Hardware| PlanRequest {
+    let all_metrics = |count: &config::Count, _: &Hardware| PlanRequest {
         metrics: vec!["all".to_owned()],
         ..wanted(count)
     };
-    let multiplexed = planned_as("spr", "sapphire-rapids", 2, all);
+    let multiplexed = plan_of("spr", "sapphire-rapids", 2, all_metrics);
     assert!(multiplexed.rotated > 1);
     let (hardware, software) = multiplexed.reads();
     for reads in [
@@ -181,13 +188,13 @@ fn a_plan_with_fewer_counters_refers_only_to_them() {
     }
 }
 
-/// Only events that a configuration names are multiplexed, and a message says so.
+/// A profile is not multiplexed, so it has no message.
 #[test]
-fn multiplexing_has_a_message() {
+fn a_message_says_how_many_groups_are_multiplexed() {
     let online: CpuList = (0..4).collect();
-    let profile = planned("spr", "sapphire-rapids", 1);
+    let profile = profile_plan("spr", "sapphire-rapids", 1);
     assert_eq!(multiplexing(&profile, &online), None);
-    let named = planned_as("zen4-guest", "epyc-zen4", 1, |count, _| PlanRequest {
+    let named = plan_of("zen4-guest", "epyc-zen4", 1, |count, _| PlanRequest {
         events: vec!["{cycles,instructions,branches},{cache-misses,branch-misses,cycles:u}".into()],
         ..wanted(count)
     });
@@ -199,11 +206,11 @@ fn multiplexing_has_a_message() {
 
 /// Platforms without a profile count what fits the PMU at one time.
 #[test]
-fn other_platforms_have_no_profile() {
+fn only_some_platforms_have_a_profile() {
     let count = Config::default().count;
     for chip in ["other", "epyc-zen4"] {
         let hardware = Hardware::of_chip(Chip::named(chip).unwrap());
-        assert!(wanted_by_profile(&wanted(&count), &hardware).is_none());
+        assert!(profile_request(&wanted(&count), &hardware).is_none());
     }
     // A configuration that names something does not use the profile.
     let named = config::Count {
@@ -211,7 +218,7 @@ fn other_platforms_have_no_profile() {
         ..count
     };
     let hardware = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
-    assert!(wanted_by_profile(&wanted(&named), &hardware).is_none());
+    assert!(profile_request(&wanted(&named), &hardware).is_none());
 }
 
 /// A fleet has one configuration: calibrations of other types of machines are no error.

@@ -36,14 +36,14 @@ fn nothing_is_folded_where_there_is_room() {
 }
 
 #[test]
-fn the_smallest_are_folded_until_the_rest_fits() {
+fn the_smallest_rows_are_folded_until_the_series_fit() {
     let folded = |rows: &[usize], most| {
         let report = report(rows);
         let folded = choose(&report, most);
         let shown = (0..rows.len()).filter(|at| !folded.rows.contains(&container(*at)));
         shown.collect::<Vec<_>>()
     };
-    // Three of the machine and five of `other` leave room for one container.
+    // Three series of the machine and five of `other` leave room for one container.
     assert_eq!(folded(&[5, 5, 5], 17), [0]);
     assert_eq!(folded(&[5, 5, 5, 5, 5], 23), [0, 1, 2]);
     // The machine's series stay, whatever the limit.
@@ -64,7 +64,7 @@ fn cgroups_of_no_container_are_folded_before_containers() {
             report.push([subject, metric, 0], Ok(value), None);
         }
     }
-    // Three of the machine, and five of each row, `other` included.
+    // Three series of the machine, and five of each row, `other` included.
     let chosen = choose(&report, 18 + 5);
     let folded: HashSet<Entity> = (1..100).map(cgroup).chain([cgroup(0)]).collect();
     let shown: Vec<_> = folded.difference(&chosen.rows).collect();
@@ -87,12 +87,12 @@ fn processes_are_left_out_before_a_container_is_folded() {
         let value = Value::Gauge(Estimate::exact(1.0));
         report.push([subject, 0, 0], Ok(value), None);
     }
-    let all = choose(&report, 15);
-    assert_eq!(all, Folded::default());
-    let one = choose(&report, 14);
-    assert_eq!(one.left_out, [process(2)].into());
-    assert!(one.rows.is_empty());
-    let both = choose(&report, 12);
-    assert_eq!(both.left_out, [process(1), process(2)].into());
-    assert_eq!(both.rows, [container(0), container(1)].into());
+    // Three series of the machine, five of each container, and one of each process.
+    assert_eq!(choose(&report, 15), Folded::default());
+    let one_over = choose(&report, 14);
+    assert_eq!(one_over.left_out, [process(2)].into());
+    assert!(one_over.rows.is_empty());
+    let three_over = choose(&report, 12);
+    assert_eq!(three_over.left_out, [process(1), process(2)].into());
+    assert_eq!(three_over.rows, [container(0), container(1)].into());
 }

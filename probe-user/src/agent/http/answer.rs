@@ -44,7 +44,7 @@ const HOME: &str = "<!DOCTYPE html>
 </body></html>
 ";
 
-/// The probes of a kubelet, which has no password: their status is public, and cheap.
+/// The probes of a kubelet, which has no password: their status is public, and cheap to answer.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Answers the requests of a connection.
@@ -64,7 +64,7 @@ impl Answers {
         request: &Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         self.activity.on_request();
-        let answer = self.find(request).await;
+        let answer = self.route(request).await;
         if answer.status().is_client_error() {
             let refused = &self.published.served.refused_requests;
             refused.fetch_add(1, Relaxed);
@@ -81,7 +81,7 @@ impl Answers {
         Ok(Response::from_parts(head, Full::new(body)))
     }
 
-    async fn find(&self, request: &Request<Incoming>) -> Answer {
+    async fn route(&self, request: &Request<Incoming>) -> Answer {
         // No request here needs a body, and none is read.
         if !request.body().is_end_stream() {
             let mut answer = text(StatusCode::PAYLOAD_TOO_LARGE, "this server takes no body\n");
@@ -115,7 +115,7 @@ impl Answers {
             "/readyz" => match self.published.not_ready() {
                 None => text(StatusCode::OK, "ok\n"),
                 Some(why) => {
-                    let why = match self.web.knows(request.headers()) {
+                    let why = match self.web.already_admits(request.headers()) {
                         true => why.as_str(),
                         false => "not ready",
                     };
@@ -196,7 +196,8 @@ fn accepted<'a>(
     })
 }
 
-/// Parameters of protocol buffers that a client must name, since there are other messages.
+/// Parameters that must follow the media type of protocol buffers: without them, a client may mean
+/// another message.
 const PROTOBUF: [&str; 2] = [
     "proto=io.prometheus.client.MetricFamily",
     "encoding=delimited",
@@ -206,10 +207,10 @@ const PROTOBUF: [&str; 2] = [
 /// to protobuf, then to `OpenMetrics`.
 fn dialect(headers: &HeaderMap) -> Dialect {
     let weight = |wanted: &str, needed: &[&str]| {
-        let same = accepted(headers, &ACCEPT).filter(|(word, parameters, _)| {
+        let matching = accepted(headers, &ACCEPT).filter(|(word, parameters, _)| {
             word.eq_ignore_ascii_case(wanted) && needed.iter().all(|it| parameters.contains(it))
         });
-        same.map(|(.., weight)| weight).fold(0.0, f32::max)
+        matching.map(|(.., weight)| weight).fold(0.0, f32::max)
     };
     let protobuf = weight("application/vnd.google.protobuf", &PROTOBUF);
     let open = weight("application/openmetrics-text", &[]);

@@ -12,16 +12,16 @@ use crate::agent::published::Published;
 
 /// The open connections.
 pub(super) struct Connections {
-    most: usize,
+    limit: usize,
     tasks: JoinSet<()>,
     in_flight: Arc<InFlight>,
     open: Vec<(AbortHandle, Arc<Activity>)>,
 }
 
 impl Connections {
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(limit: usize) -> Self {
         Self {
-            most,
+            limit,
             tasks: JoinSet::new(),
             in_flight: Arc::default(),
             open: Vec::new(),
@@ -35,8 +35,8 @@ impl Connections {
     {
         while self.tasks.try_join_next().is_some() {}
         self.open.retain(|(task, _)| !task.is_finished());
-        if self.open.len() >= self.most {
-            self.close_oldest(published);
+        if self.open.len() >= self.limit {
+            self.close_longest_idle(published);
         }
         published.served.connections.fetch_add(1, Relaxed);
         let activity = Activity::new(&self.in_flight);
@@ -45,10 +45,10 @@ impl Connections {
     }
 
     /// Closes the connection that was idle longest; false if none is open.
-    pub(super) fn close_oldest(&mut self, published: &Published) -> bool {
+    pub(super) fn close_longest_idle(&mut self, published: &Published) -> bool {
         let open = self.open.iter().enumerate();
-        let oldest = open.min_by_key(|(_, (_, activity))| activity.last());
-        let Some((at, _)) = oldest else {
+        let longest_idle = open.min_by_key(|(_, (_, activity))| activity.last_active());
+        let Some((at, _)) = longest_idle else {
             return false;
         };
         let (task, _) = self.open.swap_remove(at);

@@ -25,15 +25,15 @@ const TIMEOUT_IN_DEMAND: Duration = Duration::from_secs(1);
 /// The most time that an answer waits for memory.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of all answers in flight, in this process and in the kernel. The limit of
+/// The most bytes of all answers in flight, in this process and in the kernel. The limit of
 /// [`crate::agent::memory`] has room for them.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Bytes of all answers in flight to one address, unless there is only one.
+/// The most bytes of all answers in flight to one address. A single answer may exceed it.
 const MOST_BYTES_TO_ONE: usize = MOST_BYTES / 2;
 
-/// The most memory of an answer in addition to its text: the kernel's send buffer.
-const BUFFERS: usize = 256 << 10;
+/// The most bytes of an answer's copy in the kernel's send buffer.
+const SEND_BUFFER: usize = 256 << 10;
 
 /// An answer of at most this many bytes never waits: probes, refusals. All connections together
 /// hold at most 2 MiB of them.
@@ -50,16 +50,18 @@ pub(super) struct InFlight {
 #[derive(Default)]
 struct Flights {
     /// By number; the first is the oldest.
-    all: BTreeMap<u64, PendingAnswer>,
+    by_number: BTreeMap<u64, PendingAnswer>,
     last_number: u64,
 }
 
 struct PendingAnswer {
     body: Bytes,
     peer: IpAddr,
+    /// When the answer was ready to be sent, by [`now`].
     since: Duration,
+    /// Notified when the answer's connection must close.
     makes_room: Arc<Notify>,
-    /// Its connection was asked to end, and has not ended yet.
+    /// The answer's connection was asked to close, and has not closed yet.
     is_ending: bool,
 }
 
@@ -68,7 +70,7 @@ fn memory_of<'a>(bodies: impl Iterator<Item = &'a Bytes>) -> usize {
     let mut texts = HashMap::new();
     let buffers = bodies.map(|body| {
         texts.insert(body.as_ptr(), body.len());
-        body.len().min(BUFFERS)
+        body.len().min(SEND_BUFFER)
     });
     buffers.sum::<usize>() + texts.values().sum::<usize>()
 }
@@ -82,7 +84,7 @@ impl Flights {
         holds_memory: fn(&PendingAnswer) -> bool,
     ) -> Option<u64> {
         let counted = || {
-            self.all
+            self.by_number
                 .iter()
                 .filter(move |(_, flight)| holds_memory(flight))
         };
@@ -98,27 +100,28 @@ impl Flights {
         counted().next().map(|(oldest, _)| *oldest).filter(|_| full)
     }
 
-    /// Adds an answer if it fits, and returns its number. If not, ends those that took too long,
-    /// and returns how long to wait at most before the next attempt.
-    fn add(&mut self, sending: PendingAnswer) -> Result<u64, (PendingAnswer, Duration)> {
-        let is_small = sending.body.len() <= SMALL_ANSWER;
-        if is_small || self.oldest_blocker(&sending, |_| true).is_none() {
+    /// Adds an answer if it fits, and returns its number. If it does not fit, asks the connections
+    /// of late answers to close. Then returns the new answer and how long to wait at most before
+    /// the next attempt.
+    fn add(&mut self, new: PendingAnswer) -> Result<u64, (PendingAnswer, Duration)> {
+        let is_small = new.body.len() <= SMALL_ANSWER;
+        if is_small || self.oldest_blocker(&new, |_| true).is_none() {
             self.last_number += 1;
-            self.all.insert(self.last_number, sending);
+            self.by_number.insert(self.last_number, new);
             return Ok(self.last_number);
         }
-        while let Some(oldest) = self.oldest_blocker(&sending, |flight| !flight.is_ending) {
-            let Some(late) = self.all.get_mut(&oldest) else {
+        while let Some(oldest) = self.oldest_blocker(&new, |flight| !flight.is_ending) {
+            let Some(late) = self.by_number.get_mut(&oldest) else {
                 break;
             };
             let wait = TIMEOUT_IN_DEMAND.saturating_sub(now().saturating_sub(late.since));
             if !wait.is_zero() {
-                return Err((sending, wait));
+                return Err((new, wait));
             }
             late.is_ending = true;
             late.makes_room.notify_one();
         }
-        Err((sending, TIMEOUT_IN_DEMAND))
+        Err((new, TIMEOUT_IN_DEMAND))
     }
 }
 
@@ -127,9 +130,9 @@ impl InFlight {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an answer once it fits. The oldest answers end if that takes long.
-    async fn begin(self: &Arc<Self>, sending: PendingAnswer) -> Flight {
-        let mut pending = sending;
+    /// Adds an answer once it fits. Until then, late answers end, the oldest first.
+    async fn begin(self: &Arc<Self>, new: PendingAnswer) -> Flight {
+        let mut pending = new;
         loop {
             let ended = self.ended.notified();
             let added = self.flights().add(pending);
@@ -140,8 +143,8 @@ impl InFlight {
                         in_flight: Arc::clone(self),
                     };
                 }
-                Err((sending, wait)) => {
-                    pending = sending;
+                Err((new, wait)) => {
+                    pending = new;
                     let _ended = timeout(wait, ended).await;
                 }
             }
@@ -157,7 +160,7 @@ struct Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.in_flight.flights().all.remove(&self.number);
+        self.in_flight.flights().by_number.remove(&self.number);
         self.in_flight.ended.notify_waiters();
     }
 }
@@ -176,10 +179,11 @@ impl AsRef<[u8]> for Body {
 
 /// The state of a connection.
 pub(super) struct Activity {
-    /// Last activity, in nanoseconds of [`now`].
-    last: AtomicU64,
+    /// When the connection, a request or an answer last began, in nanoseconds of [`now`].
+    last_active: AtomicU64,
     /// The last answer, until the client has received it, and its deadline.
     sending: Mutex<Option<(Arc<Flight>, Duration)>>,
+    /// Notified when an answer begins to be sent.
     began: Notify,
     /// Notified when the last answer must end so that another fits.
     makes_room: Arc<Notify>,
@@ -191,14 +195,14 @@ pub(super) struct Activity {
 pub(super) enum CloseReason {
     /// The client did not take an answer in time.
     Overdue,
-    /// It held memory that later answers need.
+    /// Its answer held memory that other answers need.
     MadeRoom,
 }
 
 impl Activity {
     pub(super) fn new(in_flight: &Arc<InFlight>) -> Arc<Self> {
         let activity = Self {
-            last: AtomicU64::default(),
+            last_active: AtomicU64::default(),
             sending: Mutex::default(),
             began: Notify::new(),
             makes_room: Arc::default(),
@@ -209,12 +213,12 @@ impl Activity {
     }
 
     fn touch(&self) {
-        self.last.store(nanos(now()), Relaxed);
+        self.last_active.store(nanos(now()), Relaxed);
     }
 
-    /// Last activity, in nanoseconds of [`now`].
-    pub(super) fn last(&self) -> u64 {
-        self.last.load(Relaxed)
+    /// When the connection, a request or an answer last began, in nanoseconds of [`now`].
+    pub(super) fn last_active(&self) -> u64 {
+        self.last_active.load(Relaxed)
     }
 
     fn sending(&self) -> MutexGuard<'_, Option<(Arc<Flight>, Duration)>> {
@@ -227,15 +231,16 @@ impl Activity {
     }
 
     /// Registers an answer, which the client must receive in `within`. Returns its body once the
-    /// client has received the answer before, and this one fits into the memory bounds; None if it
-    /// did not fit in time.
+    /// client has received the previous answer, and this one fits into the memory bounds; None if
+    /// it did not fit in time.
     pub(super) async fn on_answer(
         &self,
         bytes: Bytes,
         (peer, socket): (IpAddr, &Socket),
         within: Duration,
     ) -> Option<Bytes> {
-        // A client may send requests before it has received an answer, whose deadline still holds.
+        // A client may send a request before it has received the previous answer. That answer's
+        // deadline still holds.
         while !self.is_received(socket) {
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
@@ -264,8 +269,8 @@ impl Activity {
         self.sending().take();
     }
 
-    /// Waits until the connection must be closed: the client is late, or another answer needs the
-    /// memory of this one.
+    /// Waits until the connection must be closed: the client did not take an answer in time, or
+    /// another answer needs the memory of its answer.
     pub(super) async fn must_close(&self, socket: &Socket) -> CloseReason {
         tokio::select! {
             () = self.makes_room.notified() => CloseReason::MadeRoom,
@@ -273,7 +278,7 @@ impl Activity {
         }
     }
 
-    /// Whether the client has received the last answer, which then holds no memory.
+    /// Whether the client has received the last answer. If so, it no longer holds memory.
     fn is_received(&self, socket: &Socket) -> bool {
         let mut sending = self.sending();
         // All of the body is in the kernel, and acknowledged by the client.
@@ -322,17 +327,17 @@ mod tests {
                 is_ending: false,
             };
             while let Err((pending, _)) = flights.add(sending) {
-                let before = flights.all.len();
-                flights.all.retain(|_, flight| !flight.is_ending);
-                if flights.all.len() == before {
+                let before = flights.by_number.len();
+                flights.by_number.retain(|_, flight| !flight.is_ending);
+                if flights.by_number.len() == before {
                     break;
                 }
                 sending = pending;
             }
-            let bodies = flights.all.values().map(|flight| &flight.body);
-            assert!(memory_of(bodies) <= MOST_BYTES || flights.all.len() == 1);
+            let bodies = flights.by_number.values().map(|flight| &flight.body);
+            assert!(memory_of(bodies) <= MOST_BYTES || flights.by_number.len() == 1);
         }
-        flights.all.into_keys().collect()
+        flights.by_number.into_keys().collect()
     }
 
     #[test]
@@ -344,14 +349,14 @@ mod tests {
                 .collect()
         };
         assert_eq!(in_flight(&to([1, 2, 3, 4], [9, 9, 9, 9])), [2, 3, 4]);
-        // Young ones do not make room, and the last one waits.
+        // Young answers do not make room, and the last answer waits.
         assert_eq!(in_flight(&to([1, 2, 3, 4], [0, 0, 0, 0])), [1, 2, 3]);
         // Answers to the same address make room for each other.
         assert_eq!(in_flight(&to([1, 2, 2, 2], [9, 9, 9, 9])), [1, 4]);
         assert_eq!(in_flight(&to([1, 2, 2, 1], [9, 9, 0, 0])), [3, 4]);
-        // A shared text counts once, its send buffers for each answer.
+        // A text that answers share counts once, a send buffer for each answer.
         let shared = vec![(text(5 << 20), 1, 0); 60];
-        assert_eq!(in_flight(&shared).len(), (3 << 20) / BUFFERS);
+        assert_eq!(in_flight(&shared).len(), (3 << 20) / SEND_BUFFER);
         // Probes are answered at any load.
         let young = [texts[0].clone(), texts[1].clone(), texts[2].clone()];
         let mut full: Vec<_> = young
@@ -387,9 +392,9 @@ mod tests {
         assert!(result.is_err());
         drop(first);
         let second = second.await;
-        assert_eq!(all.flights().all.len(), 1);
+        assert_eq!(all.flights().by_number.len(), 1);
         drop(second);
-        assert!(all.flights().all.is_empty());
+        assert!(all.flights().by_number.is_empty());
     }
 
     /// A connection, and the client's end of it.
@@ -431,9 +436,9 @@ mod tests {
         stream.try_write(&body).unwrap();
         client.read_exact(&mut [0; 1000]).unwrap();
         drop(body);
-        let mut late = std::pin::pin!(activity.must_close(&socket));
-        while !all.flights().all.is_empty() {
-            let _not_late = timeout(CHECK_INTERVAL, late.as_mut()).await.unwrap_err();
+        let mut closes = std::pin::pin!(activity.must_close(&socket));
+        while !all.flights().by_number.is_empty() {
+            let _still_open = timeout(CHECK_INTERVAL, closes.as_mut()).await.unwrap_err();
         }
     }
 
@@ -453,7 +458,7 @@ mod tests {
             _ = next.as_mut() => panic!("a second answer is in flight"),
             reason = activity.must_close(&socket) => assert_eq!(reason, CloseReason::Overdue),
         }
-        assert_eq!(all.flights().all.len(), 1);
+        assert_eq!(all.flights().by_number.len(), 1);
         drop(client);
     }
 }

@@ -36,14 +36,16 @@ const CONNECTIONS: usize = 512;
 /// The most time for the headers of a request, for a TLS handshake, and between two requests.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The most bytes of a request's headers, and the most headers.
+/// The most bytes of a request's headers.
 const HEADER_BYTES: usize = 16 << 10;
+
+/// The most headers of a request.
 const HEADERS: usize = 64;
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address.
+    /// It cannot listen at the address.
     #[error("cannot listen at {address}: {source}; choose another address by http.listen")]
     Listen {
         /// The address.
@@ -51,10 +53,10 @@ pub enum ServerError {
         /// Why.
         source: io::Error,
     },
-    /// The web configuration file.
+    /// The web configuration file is invalid.
     #[error(transparent)]
     Web(#[from] WebError),
-    /// The thread.
+    /// Its thread cannot be started.
     #[error("cannot start the server: {0}")]
     Thread(io::Error),
 }
@@ -81,7 +83,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Listens. An address in use or an invalid file is an error of the start.
+    /// Listens at the address, which must not be in use.
     pub(super) fn listen(
         address: SocketAddr,
         web_config: Option<&PathBuf>,
@@ -90,11 +92,11 @@ impl Server {
         let failed = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let own = listener.local_addr().map_err(failed)?;
-        tracing::info!("serving {}://{own}/metrics", web.scheme());
-        if !own.ip().is_loopback() && !web.is_protected() {
+        let bound = listener.local_addr().map_err(failed)?;
+        tracing::info!("serving {}://{bound}/metrics", web.scheme());
+        if !bound.ip().is_loopback() && !web.is_protected() {
             tracing::warn!(
-                "{own} can be reached from other machines, and nothing protects it: \
+                "{bound} can be reached from other machines, and nothing protects it: \
                  http.web_config adds TLS and passwords"
             );
         }
@@ -127,7 +129,7 @@ impl Server {
                 Err(error) => {
                     // If descriptors ran out, the connection that was idle longest is closed.
                     tracing::debug!("cannot accept a connection: {error}");
-                    if !connections.close_oldest(&published) {
+                    if !connections.close_longest_idle(&published) {
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                     continue;
@@ -147,7 +149,7 @@ impl Server {
     }
 }
 
-/// A connection that is being served. Its answer's memory is released after its socket is closed.
+/// A connection that is being served. When dropped, it releases the memory of its answer.
 struct ConnectionGuard(Arc<Activity>);
 
 impl Drop for ConnectionGuard {
@@ -161,7 +163,7 @@ async fn serve(
     activity: Arc<Activity>,
     answers: impl FnOnce(Arc<Activity>, Arc<Socket>) -> Answers,
 ) {
-    // Dropped last.
+    // Dropped last, after the socket.
     let _guard = ConnectionGuard(Arc::clone(&activity));
     let socket = match Socket::new(&stream) {
         Ok(socket) => Arc::new(socket),

@@ -12,7 +12,7 @@ use super::CLIENT_TIMEOUT;
 use crate::sys::clock::now;
 
 /// Size of the send buffer, in bytes. The kernel doubles it (socket(7)).
-const BUFFER: usize = 128 << 10;
+const SEND_BUFFER: usize = 128 << 10;
 
 /// `SIOCOUTQ` of linux/sockios.h: unsent and unacknowledged bytes.
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
@@ -20,15 +20,16 @@ const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 /// Interval between two checks of the send buffer.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A second descriptor of a connection's socket, which is dropped after the first. If bytes are
-/// unsent then, the connection is reset: after a plain close the kernel would keep them.
+/// A second descriptor of a connection's socket, which is dropped after the first. If the client
+/// has not acknowledged all bytes by then, the connection is reset: after a plain close the kernel
+/// would keep them.
 pub(super) struct Socket(StdTcpStream);
 
 impl Socket {
     /// Sets the bounds of a new connection.
     pub(super) fn new(stream: &TcpStream) -> io::Result<Self> {
         use std::os::fd::AsFd as _;
-        set_socket_send_buffer_size(stream, BUFFER)?;
+        set_socket_send_buffer_size(stream, SEND_BUFFER)?;
         // Milliseconds without an acknowledgement or an open window.
         let timeout = u32::try_from(CLIENT_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
         set_tcp_user_timeout(stream, timeout)?;
@@ -39,18 +40,18 @@ impl Socket {
         )))
     }
 
-    /// Bytes that the client has not acknowledged.
-    fn unsent(&self) -> io::Result<i32> {
+    /// The number of bytes that the client has not acknowledged.
+    fn unacknowledged(&self) -> io::Result<i32> {
         // SAFETY: SIOCOUTQ writes an int, and has no other effect.
         Ok(unsafe { ioctl(&self.0, Getter::<SIOCOUTQ, i32>::new()) }?)
     }
 
     /// Whether the client has acknowledged everything, or is gone.
     pub(super) fn is_drained(&self) -> bool {
-        self.unsent().map_or(true, |unsent| unsent == 0)
+        self.unacknowledged().map_or(true, |bytes| bytes == 0)
     }
 
-    /// Waits until the client has acknowledged everything, but not after `until`, by [`now`].
+    /// Waits until the client has acknowledged everything, but not after `until` (by [`now`]).
     pub(super) async fn drained(&self, until: Duration) {
         while !self.is_drained() && now() < until {
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -72,7 +73,8 @@ mod tests {
 
     use super::*;
 
-    /// A connection to a client that has not read what was written.
+    /// A connection to a client that has not read the `bytes` written to it, or as many of them as
+    /// fit into the buffers.
     async fn connected(bytes: usize) -> (TcpStream, Socket, StdTcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = StdTcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -91,8 +93,8 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_read_is_reset_and_bounded() {
         let (stream, socket, mut client) = connected(usize::MAX).await;
-        let unsent = usize::try_from(socket.unsent().unwrap()).unwrap();
-        assert!((1..=2 * BUFFER).contains(&unsent), "{unsent}");
+        let bytes = usize::try_from(socket.unacknowledged().unwrap()).unwrap();
+        assert!((1..=2 * SEND_BUFFER).contains(&bytes), "{bytes}");
         socket.drained(now()).await;
         drop((stream, socket));
         let read = client.read_to_end(&mut Vec::new());

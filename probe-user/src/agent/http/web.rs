@@ -44,7 +44,7 @@ struct CurrentSettings {
 #[derive(Default)]
 struct ActiveSettings {
     acceptor: Option<TlsAcceptor>,
-    /// Only clients with a certificate of the CA can speak TLS.
+    /// Whether only clients with a certificate of the CA can connect.
     verifies_clients: bool,
     passwords: Option<Passwords>,
 }
@@ -99,8 +99,9 @@ impl Web {
         }
     }
 
-    /// Whether the request's password was verified before, or none is needed. Verifies none itself.
-    pub(super) fn knows(&self, headers: &HeaderMap) -> bool {
+    /// Whether a request needs no password, or has one that was verified before. Verifies none
+    /// itself, since that takes much CPU time.
+    pub(super) fn already_admits(&self, headers: &HeaderMap) -> bool {
         self.settings().passwords.as_ref().is_none_or(|passwords| {
             credentials(headers)
                 .is_some_and(|(user, password)| passwords.is_known(&user, &password))
@@ -113,7 +114,7 @@ impl Web {
             && now().saturating_sub(current.checked_at) >= CHECK_INTERVAL
         {
             current.checked_at = now();
-            current.follow(path);
+            current.reload_if_changed(path);
         }
         Arc::clone(&current.settings)
     }
@@ -121,7 +122,7 @@ impl Web {
 
 impl CurrentSettings {
     /// Reads the file again if it, or a file that it names, changed.
-    fn follow(&mut self, path: &Path) {
+    fn reload_if_changed(&mut self, path: &Path) {
         let files =
             Settings::read(path).map_or_else(|_| vec![path.to_owned()], |it| it.files(path));
         let stamps = stamps(&files);
@@ -172,12 +173,12 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
 
 /// User and password of a header `Authorization: Basic`.
 fn basic_auth(header: &str) -> Option<(String, Vec<u8>)> {
-    let (scheme, given) = header.split_once(' ')?;
+    let (scheme, encoded) = header.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let given = BASE64_STANDARD.decode(given.trim()).ok()?;
-    let colon = given.iter().position(|byte| *byte == b':')?;
-    let user = String::from_utf8(given[..colon].to_vec()).ok()?;
-    Some((user, given[colon + 1..].to_vec()))
+    let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    let user = String::from_utf8(decoded[..colon].to_vec()).ok()?;
+    Some((user, decoded[colon + 1..].to_vec()))
 }

@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::derive::{CounterValue, Estimate, RunningTime, Spread};
 
-/// A counter of a session, or its gain.
+/// The value of a session's counter, or a gain of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Amount {
-    /// When it began.
+    /// When the counter began.
     start: Duration,
     pub(super) count: RawCount,
     pub(super) sum: EstimateSum,
 }
 
-/// The raw count and its time.
+/// A counter's raw count, and the time in which it was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RawCount {
     raw: u64,
-    /// Nanoseconds enabled, running.
+    /// Nanoseconds enabled and nanoseconds running.
     pub(super) time: (u64, u64),
 }
 
-/// The estimate for all of the time.
+/// A counter's estimate for all of the time, scaled up from the time running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct EstimateSum {
-    /// When the first of its counters began. It must not change: a receiver takes a new start for a
-    /// reset, and adds the new value to the old one.
+    /// When the first of its counters began. The start must not change: a receiver takes a new
+    /// start for a reset, and adds the new value to the old one.
     start: Option<Duration>,
     estimate: f64,
     variance: f64,
@@ -73,7 +73,7 @@ impl Amount {
         }
     }
 
-    /// The maximum of each value.
+    /// For each value, the maximum of both amounts.
     fn max_of_each(&self, other: &Self) -> Self {
         let [a, b] = [self, other].map(|it| (it.count.raw, it.count.time, it.sum));
         Self {

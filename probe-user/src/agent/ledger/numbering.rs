@@ -4,7 +4,7 @@ use std::{collections::HashMap, hash::Hash};
 
 use serde::{Deserialize, Serialize};
 
-/// Gives each distinct value a number. No number is given twice.
+/// Gives each distinct value a number, which is never reused.
 #[derive(Serialize, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de> + Eq + Hash"))]
 pub(super) struct Numbering<T> {
@@ -22,6 +22,7 @@ impl<T> Default for Numbering<T> {
 }
 
 impl<T: Eq + Hash> Numbering<T> {
+    /// The number of a value; a new one if it has none yet.
     pub(super) fn number(&mut self, value: T) -> u32 {
         *self.numbers.entry(value).or_insert_with(|| {
             let number = self.next;

@@ -24,14 +24,14 @@ struct Loaded {
 }
 
 impl Ledger {
-    /// Encodes the ledger's file. It is saved after the state: if only the state was saved, the
-    /// next start adds the difference as a gain.
+    /// Encodes the ledger's file. The agent saves it after the state: if only the state was saved,
+    /// the next start adds the difference as a gain.
     pub(in crate::agent) fn encoded(&self, boot: &str) -> io::Result<EncodedState> {
         let ledger = self;
         FILE.encoded(&Saved { boot, ledger })
     }
 
-    /// Loads the ledger that was saved in this boot; an empty one if there is none.
+    /// Loads the ledger that was saved in this boot; an empty one if there is no file.
     pub(in crate::agent) fn load(boot: &str, directory: &Path) -> Result<Self, StateError> {
         let loaded = FILE.load(directory, |loaded: &Loaded| loaded.boot == boot)?;
         Ok(loaded.map(|it| it.ledger).unwrap_or_default())

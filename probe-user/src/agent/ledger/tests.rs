@@ -1,4 +1,4 @@
-//! Totals over sessions, and of rows that are folded and shown alone again.
+//! Totals across sessions and restarts, also of rows that are folded and shown alone again.
 
 mod groups;
 mod random;
@@ -177,7 +177,7 @@ fn the_folded_row_goes_on_after_a_restart() {
         &mut report(&[(1, 0, 100), (2, 0, 7), (3, 0, 5)]),
         &folded(&[2, 3]),
     );
-    // One of the two folded rows ended while the agent was down; its totals continue.
+    // One of the two folded rows ended while the agent was down; its totals stay in the sum.
     let mut ledger = restarted(&ledger);
     ledger.begin_session(Vec::new(), true);
     let mut after = report(&[(1, 0, 110), (2, 0, 8)]);
@@ -244,13 +244,13 @@ fn a_total_keeps_the_start_of_its_first_session() {
     ledger.begin_session(Vec::new(), false);
     assert_eq!(apply(&mut ledger, &[(1, 9, 3)], &[], &first), (5, 13));
     // The row of others has the start of its first row.
-    let (both, others) = ([(1, 9, 4), (2, 10, 7)], Entity::Others);
-    assert_eq!(apply(&mut ledger, &both, &[2], &others), (10, 7));
-    let both = [(1, 9, 6), (2, 10, 7)];
-    assert_eq!(apply(&mut ledger, &both, &[1, 2], &others), (10, 9));
+    let (rows, others) = ([(1, 9, 4), (2, 10, 7)], Entity::Others);
+    assert_eq!(apply(&mut ledger, &rows, &[2], &others), (10, 7));
+    let rows = [(1, 9, 6), (2, 10, 7)];
+    assert_eq!(apply(&mut ledger, &rows, &[1, 2], &others), (10, 9));
 }
 
-/// The file does not describe itself, so any change in the meaning of its bytes needs a new format.
+/// The file does not describe its own layout, so any change of its layout needs a new format.
 #[test]
 fn the_format_is_raised_with_every_change() {
     let mut ledger = Ledger::default();

@@ -6,39 +6,38 @@ use super::*;
 use crate::session::memory::tests::{agent_bytes, sampled_event_bytes, user_bytes};
 
 const CHART: &str = include_str!("../../../../deploy/helm/pmuscope/templates/_helpers.tpl");
-/// Groups of every profile: software events, and hardware events.
+/// The number of groups of every profile: one of software events, and one of hardware events.
 const GROUPS: usize = 2;
 
 const PAGE: &str = include_str!("../../../../docs/reference/chart.md");
 
 proptest! {
-    /// The terms are large enough on every machine.
+    /// The terms are large enough for any number of CPUs.
     #[test]
     fn the_terms_cover_a_session(cpus in 1..1025_usize, timeline in any::<bool>()) {
-        let taken = agent_bytes(cpus, sampled_rows(cpus), timeline);
+        let taken = agent_bytes(cpus, access_rows(cpus), timeline);
         prop_assert!(taken.row_of_counts <= ROW);
-        // Without the rows. The 2 MiB that do not depend on CPUs are part of PROCESS (32 MiB), of
-        // which an agent with 1,000 containers takes 21 MB.
+        // The 2 MiB that do not depend on CPUs are part of PROCESS (32 MiB), of which an agent with
+        // 1,000 containers takes 21 MB.
         prop_assert!(taken.counts_without_rows <= CPU * cpus + 2 * MIB, "{taken:?}");
-        let samples = taken.samples + user_bytes(sampled_rows(cpus));
+        let samples = taken.samples + user_bytes(access_rows(cpus));
         prop_assert!(samples <= SAMPLES + SAMPLED_CPU * cpus, "{taken:?}");
         let events = sampled_event_bytes(cpus, event_rows(cpus));
         prop_assert!(events <= EVENTS + EVENTS_CPU * cpus, "{events}");
-        // Accesses without SPE, alone and together with other events.
-        let accesses = sampled_event_bytes(cpus, sampled_rows(cpus));
+        // Accesses that events sample, alone and together with other events.
+        let accesses = sampled_event_bytes(cpus, access_rows(cpus));
         prop_assert!(accesses <= SAMPLES + SAMPLED_CPU * cpus, "{accesses}");
-        let both = sampled_event_bytes(cpus, event_rows(cpus) + sampled_rows(cpus));
+        let both = sampled_event_bytes(cpus, event_rows(cpus) + access_rows(cpus));
         let terms = EVENTS + SAMPLES + (EVENTS_CPU + SAMPLED_CPU) * cpus;
         prop_assert!(both <= terms, "{both}");
     }
 }
 
-/// The large terms are not much too large either.
 #[test]
 fn the_terms_are_no_larger_than_needed() {
-    let taken = agent_bytes(144, sampled_rows(144), false);
+    let taken = agent_bytes(144, access_rows(144), false);
     assert!(taken.row_of_counts * 10 >= ROW * 9, "{taken:?}");
-    let samples = taken.samples + user_bytes(sampled_rows(144));
+    let samples = taken.samples + user_bytes(access_rows(144));
     assert!(samples * 5 >= SAMPLES * 4, "{samples}");
     let events = sampled_event_bytes(256, event_rows(256));
     assert!(events * 5 >= (EVENTS + EVENTS_CPU * 256) * 4, "{events}");

@@ -20,7 +20,8 @@ use tonic::{
 use super::*;
 use crate::derive::AgentHealth;
 
-/// Answers to the next requests: points rejected, or an error. Later requests are accepted.
+/// Answers to the next requests: the number of rejected points, or an error. Later requests are
+/// accepted.
 type Script = Vec<Result<i64, Status>>;
 
 struct Collector {
@@ -52,7 +53,7 @@ impl MetricsService for Collector {
     }
 }
 
-/// A collector on its own port, and a channel of its requests.
+/// The address of a collector on its own port, and a channel that receives its requests.
 fn collector(script: Script) -> (SocketAddr, mpsc::Receiver<(OtlpRequest, Option<String>)>) {
     let (sender, received) = mpsc::channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -90,6 +91,7 @@ fn exporter(to: SocketAddr, headers: &[(&str, &str)]) -> (Exporter, Arc<PushCoun
     (exporter.unwrap(), sent)
 }
 
+/// The requests of a window: only one.
 fn window() -> Vec<OtlpRequest> {
     let mut report = Report::for_agent();
     AgentHealth::default().add_to(&mut report);
@@ -98,6 +100,7 @@ fn window() -> Vec<OtlpRequest> {
     requests
 }
 
+/// Longer than any answer of a collector here takes.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -114,7 +117,7 @@ fn a_window_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn a_transient_failure_is_sent_again_and_a_refusal_is_not() {
+fn a_request_that_failed_is_sent_again_and_a_refused_one_is_not() {
     let (address, received) = collector(vec![
         Err(Status::unavailable("starting")),
         Ok(7),
@@ -152,7 +155,7 @@ fn a_refused_request_does_not_hold_back_the_others_of_its_window() {
     assert_eq!(sent.lost_windows.load(Relaxed), 1);
 }
 
-/// Without a listener the newest window waits, and the earlier ones are counted as lost.
+/// Without a listener the newest window waits, and the windows before it are counted as lost.
 #[test]
 fn windows_without_a_collector_are_counted_as_lost() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -40,8 +40,8 @@ pub(super) struct ClientTls {
     files: OtlpTls,
     /// Settings from the last files that were all valid.
     current: Mutex<Arc<ClientConfig>>,
-    /// Why the last connection failed or was closed, as a sentence without a period. The error of
-    /// the request itself then depends on timing.
+    /// Why the last connection failed or was closed, as a sentence without a period. It is kept
+    /// since the error of the request itself depends on timing.
     last_reason: Mutex<Option<String>>,
 }
 
@@ -78,7 +78,7 @@ impl ClientTls {
         }))
     }
 
-    /// Takes the reason why the last connection failed or was closed, if TLS has one.
+    /// Takes the reason why the last connection failed or was closed; None if TLS has none.
     pub(super) fn take_reason(&self) -> Option<String> {
         let mut reason = self
             .last_reason
@@ -116,14 +116,14 @@ impl ClientTls {
         // Each request is written by one call, which Nagle's algorithm would only delay.
         let _ = stream.set_nodelay(true);
         let connected = TlsConnector::from(config).connect(name, stream).await;
-        let stream = connected.map_err(|error| self.sentence(host, &error))?;
+        let stream = connected.map_err(|error| self.handshake_sentence(host, &error))?;
         match stream.get_ref().1.alpn_protocol() {
             Some(HTTP2) => Ok(stream),
             _ => Err(NO_GRPC.to_owned()),
         }
     }
 
-    /// Reads the files again. If they are invalid, the last valid ones stay.
+    /// Reads the files again. If they are invalid, the last valid ones stay in use.
     fn config(&self) -> Arc<ClientConfig> {
         let read = read(&self.files);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +134,8 @@ impl ClientTls {
         Arc::clone(&current)
     }
 
-    fn sentence(&self, host: &str, error: &io::Error) -> String {
+    /// Why a handshake failed, as a sentence.
+    fn handshake_sentence(&self, host: &str, error: &io::Error) -> String {
         let Some(error) = tls_error(error) else {
             return format!("TLS began and did not get through: {error}");
         };
@@ -150,6 +151,7 @@ impl ClientTls {
         }
     }
 
+    /// Why the collector's certificate was refused, as a sentence.
     fn certificate_sentence(&self, host: &str, why: &CertificateError) -> String {
         match why {
             CertificateError::UnknownIssuer => match &self.files.ca_file {
@@ -206,7 +208,7 @@ fn alert_sentence(alert: AlertDescription) -> String {
     }
 }
 
-/// The names of a certificate, which come as `DnsName("a.example")`.
+/// The names of a certificate, joined. Each name comes as `DnsName("a.example")`.
 fn dns_names(presented: &[String]) -> String {
     let names = presented
         .iter()
@@ -230,8 +232,8 @@ fn read(files: &OtlpTls) -> Result<ClientConfig, String> {
         (Some(certificate), Some(key)) => {
             let certificates = pem::certificates(certificate).map_err(with_key("cert_file"))?;
             let key = pem::key(key).map_err(with_key("key_file"))?;
-            let own = builder.with_client_auth_cert(certificates, key);
-            own.map_err(|error| format!("otlp.key_file: does not go with cert_file: {error}"))?
+            let config = builder.with_client_auth_cert(certificates, key);
+            config.map_err(|error| format!("otlp.key_file: does not go with cert_file: {error}"))?
         }
         _ => builder.with_no_client_auth(),
     };

@@ -13,7 +13,7 @@ use crate::{
     window::float,
 };
 
-/// Measures the cost of windows. Holds the totals at the end of the last window.
+/// Measures the cost of windows, from the totals at the end of the last window.
 pub(in crate::agent) struct CostMeter {
     at: Duration,
     work: BTreeMap<u32, CpuWork>,
@@ -35,13 +35,13 @@ impl CostMeter {
         })
     }
 
-    /// A pull begins.
+    /// Begins to time a pull.
     pub(in crate::agent) fn begin_pull(&mut self) {
         self.pull = thread_time();
     }
 
-    /// The cost since the last call. Called after the window is published.
-    pub(in crate::agent) fn window(
+    /// The cost since the last window. Called after the window is published.
+    pub(in crate::agent) fn end_window(
         &mut self,
         pipeline: &Pipeline,
     ) -> Result<WindowCost, SessionError> {
@@ -84,7 +84,8 @@ impl TimedRuns {
         }
     }
 
-    /// The timed runs since `before`; for a kind without any since then, all its timed runs so far.
+    /// The timed runs since `before`. A kind without timed runs since then keeps all its
+    /// earlier ones.
     fn since(self, before: Self) -> Self {
         let since = |now: SampledCost, before: SampledCost| {
             let window = now.minus(&before);
@@ -108,8 +109,8 @@ fn program_cost(
     read: ReadCost,
 ) -> WindowCost {
     let mean = |sampled: SampledCost| sampled.nanos.checked_div(sampled.samples);
-    // One run in 1,024 is timed. A charge costs at least the reads of its counters, also while none
-    // was timed.
+    // One run in 1,024 is timed. A charge costs at least the reads of its counters, even if no
+    // charge was timed.
     let charge = mean(runs.changed).unwrap_or(0).max(read.all());
     let same = mean(runs.same).unwrap_or(0);
     let nothing = CpuWork::default();
@@ -122,12 +123,12 @@ fn program_cost(
             charges,
             charge: float(charge),
             reads: nanos_per_read(read),
-            rest: (runs - charges).max(0.0) * float(same),
+            uncharged: (runs - charges).max(0.0) * float(same),
             samples: gained(now.sampling, before.sampling),
             ..WindowCost::default()
         }
     };
-    let took = |it: &WindowCost| it.charges * it.charge + it.rest + it.samples;
+    let took = |it: &WindowCost| it.charges * it.charge + it.uncharged + it.samples;
     let cpus = now.iter().map(cpu_cost);
     cpus.max_by(|a, b| took(a).total_cmp(&took(b)))
         .unwrap_or_default()
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_with_the_most_cost_in_the_window_counts() {
+    fn the_cpu_with_the_highest_cost_in_the_window_counts() {
         let read = ReadCost {
             hardware: 2,
             hardware_nanos: 400,
@@ -173,12 +174,12 @@ mod tests {
         let before = [(0, work(9_000, 8_000)), (4, work(100, 50))].into();
         let now = [(0, work(9_010, 8_005)), (4, work(300, 150))].into();
         let cost = program_cost(&before, &now, runs, read);
-        assert_eq!((cost.charges, cost.rest), (100.0, 100.0 * 80.0));
+        assert_eq!((cost.charges, cost.uncharged), (100.0, 100.0 * 80.0));
         // No charge was timed: it costs at least the reads of its counters.
         assert_eq!((cost.charge, cost.reads), (450.0, (200.0, 50.0)));
     }
 
-    /// A month at 300 ns does not hide that a charge takes 900 ns now.
+    /// A month of charges of 300 ns does not hide that a charge takes 900 ns now.
     #[test]
     fn a_window_has_its_own_mean() {
         let sampled = |samples, nanos| TimedRuns {
@@ -189,7 +190,7 @@ mod tests {
         let now = sampled(1_000_010, 300_009_000);
         let window = now.since(before);
         assert_eq!((window.changed.samples, window.changed.nanos), (10, 9_000));
-        // No run of the other kind was timed since: it has the mean of all.
+        // No run without a change of owner was timed since, so all timed ones count.
         assert_eq!(window.same.nanos, 300_009_000);
     }
 }

@@ -15,7 +15,7 @@ pub(in crate::agent) struct Level {
     pub(in crate::agent) hardware: usize,
     /// Software counters that a charge reads.
     pub(in crate::agent) software: usize,
-    /// Factor of the length of windows.
+    /// Factor by which windows are longer than configured.
     pub(in crate::agent) widened: u32,
     /// Whether samples are taken.
     pub(in crate::agent) samples: bool,
@@ -26,8 +26,8 @@ pub(in crate::agent) struct Level {
 pub(in crate::agent) struct Ladder(Vec<Level>);
 
 impl Ladder {
-    /// The levels from `full` down, for this interval. Without `events` only the windows can
-    /// change: the agent cannot open counters any more.
+    /// The levels from `full` down, for this interval. Without `events`, only the length of windows
+    /// can change: the agent cannot open counters any more.
     pub(in crate::agent) fn new(full: Level, interval: Duration, events: bool) -> Self {
         let mut levels = vec![full];
         let mut level = full;

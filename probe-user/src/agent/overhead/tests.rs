@@ -17,7 +17,7 @@ fn ladder() -> Ladder {
     Ladder::new(FULL, TEN_SECONDS, true)
 }
 
-/// The real costs of counting.
+/// The real costs of counting on a machine.
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     /// Charges per second.
@@ -26,13 +26,13 @@ struct Machine {
     base: f64,
     /// Nanoseconds to read a hardware counter, and a software counter.
     reads: (f64, f64),
-    /// The part of the read time that the measurement at the start shows.
-    seen: f64,
-    /// Nanoseconds of a pull, and further ones for each counter, which the model leaves out.
+    /// The measured read time, as a part of the real one.
+    measured: f64,
+    /// Nanoseconds of a pull, and additional nanoseconds per counter, which the model leaves out.
     pull: (f64, f64),
-    /// Share of a CPU of samples.
+    /// Share of a CPU that samples take.
     samples: f64,
-    /// Share of a CPU of scrapes.
+    /// Share of a CPU that scrapes take.
     other: f64,
 }
 
@@ -45,8 +45,9 @@ impl Machine {
             seconds,
             charges: self.rate * seconds * noise,
             charge,
-            reads: (self.reads.0 * self.seen, self.reads.1 * self.seen),
-            rest: self.rate * seconds * noise * 80.0,
+            reads: (self.reads.0 * self.measured, self.reads.1 * self.measured),
+            // For each charge there is a run that charges nothing and takes 80 ns.
+            uncharged: self.rate * seconds * noise * 80.0,
             samples: match level.samples {
                 true => self.samples * seconds * 1e9 * noise,
                 false => 0.0,
@@ -73,15 +74,17 @@ fn machines() -> impl Strategy<Value = Machine> {
         0.0..0.006,
         0.0..0.002,
     )
-        .prop_map(|(rate, base, reads, seen, pull, samples, other)| Machine {
-            rate,
-            base,
-            reads,
-            seen,
-            pull,
-            samples,
-            other,
-        })
+        .prop_map(
+            |(rate, base, reads, measured, pull, samples, other)| Machine {
+                rate,
+                base,
+                reads,
+                measured,
+                pull,
+                samples,
+                other,
+            },
+        )
 }
 
 /// The result of many windows.
@@ -100,7 +103,7 @@ fn run(mut governor: Governor, windows: usize, machine: impl Fn(usize) -> (Machi
         let (machine, noise) = machine(window);
         let cost = machine.cost(governor.level(), noise);
         shares.push(cost.share());
-        match governor.window(cost) {
+        match governor.on_window(cost) {
             Decision::Stay => {}
             decision => decisions.push(decision),
         }
@@ -116,8 +119,8 @@ fn run(mut governor: Governor, windows: usize, machine: impl Fn(usize) -> (Machi
     }
 }
 
-/// The number of windows in four hours.
-const HOURS: usize = 4 * 360;
+/// The number of windows of ten seconds in four hours.
+const FOUR_HOURS: usize = 4 * 360;
 
 const BUDGET: f64 = 0.01;
 
@@ -129,7 +132,7 @@ fn mean(shares: &[f64]) -> f64 {
 fn noises() -> impl Strategy<Value = Vec<f64>> {
     prop::collection::vec(
         prop_oneof![8 => 0.5_f64..1.5, 1 => 0.0_f64..0.2, 1 => 1.5_f64..4.0],
-        HOURS,
+        FOUR_HOURS,
     )
 }
 
@@ -139,14 +142,14 @@ proptest! {
     /// Under a constant load the level converges, within the budget if any level is.
     #[test]
     fn a_constant_load_is_brought_into_the_budget(machine in machines()) {
-        let run = run(Governor::new(BUDGET, ladder()), HOURS, |_| (machine, 1.0));
+        let run = run(Governor::new(BUDGET, ladder()), FOUR_HOURS, |_| (machine, 1.0));
         let ladder = ladder();
         let fits = (0..ladder.len()).any(|at| machine.share(ladder[at]) <= BUDGET);
         let level = run.governor.number();
         prop_assert!(run.changes <= ladder.len() + 8, "{} changes", run.changes);
         if fits {
-            let late = mean(&run.shares[HOURS / 2..]);
-            prop_assert!(late <= BUDGET * 1.02, "{late} at level {level}");
+            let second_half = mean(&run.shares[FOUR_HOURS / 2..]);
+            prop_assert!(second_half <= BUDGET * 1.02, "{second_half} at level {level}");
             prop_assert!(!run.governor.is_exceeded());
         } else {
             prop_assert_eq!(level, ladder.len() - 1);
@@ -162,16 +165,16 @@ proptest! {
     /// A noisy load neither makes the level flap nor keeps the cost above the budget.
     #[test]
     fn a_noisy_load_does_not_make_the_level_flap(machine in machines(), noise in noises()) {
-        let run = run(Governor::new(BUDGET, ladder()), HOURS, |at| (machine, noise[at]));
+        let run = run(Governor::new(BUDGET, ladder()), FOUR_HOURS, |at| (machine, noise[at]));
         prop_assert!(run.changes <= 2 * ladder().len(), "{} changes", run.changes);
         let ladder = ladder();
         let fits = (0..ladder.len()).any(|at| machine.share(ladder[at]) <= BUDGET * 0.9);
-        let late = mean(&run.shares[HOURS / 2..]);
-        prop_assert!(!fits || late <= BUDGET * 1.05, "{late}");
+        let second_half = mean(&run.shares[FOUR_HOURS / 2..]);
+        prop_assert!(!fits || second_half <= BUDGET * 1.05, "{second_half}");
     }
 
-    /// A load in bursts does not make the level flap, whatever the period of the bursts: steps up
-    /// that had to be reverted make the next ones rarer.
+    /// A load in bursts does not make the level flap, whatever the period of the bursts: a step up
+    /// that had to be reverted delays the next one.
     #[test]
     fn a_bursty_load_does_not_make_the_level_flap(
         machine in machines(),
@@ -183,7 +186,7 @@ proptest! {
             true => (machine, 1.0),
             false => (idle, 1.0),
         };
-        let run = run(Governor::new(BUDGET, ladder()), HOURS, load);
+        let run = run(Governor::new(BUDGET, ladder()), FOUR_HOURS, load);
         prop_assert!(run.changes <= 4 * ladder().len(), "{} changes", run.changes);
     }
 
@@ -232,12 +235,12 @@ fn events_go_first_then_short_windows_then_samples() {
     // If the events cannot change any more, only windows get longer, up to 5 minutes.
     let fixed = Ladder::new(FULL, Duration::from_mins(2), false);
     assert_eq!(fixed.len(), 2);
-    // Something is always counted.
-    let software = Level {
+    // One counter always stays.
+    let only_hardware = Level {
         software: 0,
         ..FULL
     };
-    let ladder = Ladder::new(software, TEN_SECONDS, true);
+    let ladder = Ladder::new(only_hardware, TEN_SECONDS, true);
     assert!((0..ladder.len()).all(|at| ladder[at].hardware > 0));
 }
 
@@ -248,7 +251,7 @@ fn a_step_down_goes_to_the_first_level_within_the_budget() {
         rate: 1_000.0,
         base: 600.0,
         reads: (4_200.0, 60.0),
-        seen: 1.0,
+        measured: 1.0,
         pull: (1e7, 0.0),
         samples: 0.0,
         other: 0.0,

@@ -61,17 +61,17 @@ impl Running {
         else {
             return;
         };
-        let cost = match meter.window(pipeline) {
+        let cost = match meter.end_window(pipeline) {
             Ok(cost) => cost,
             Err(error) => return tracing::warn!("what counting took is not known: {error}"),
         };
-        // The first window of a session may be short, and a pull is expensive relative to it.
-        // Samples above their own budget are reduced elsewhere.
+        // The first window of a session may be short, and a pull is expensive relative to it. The
+        // session itself reduces samples that exceed their own budget.
         let is_short = cost.seconds < interval.as_secs_f64() / 2.0;
         if is_short || cost.samples > samples_budget * cost.seconds * 1e9 {
             return;
         }
-        let decision = governor.window(cost);
+        let decision = governor.on_window(cost);
         let percent = |share: f64| share * 100.0;
         let budget = percent(governor.budget());
         match decision {
@@ -100,7 +100,7 @@ impl Running {
         self.report_budget();
     }
 
-    /// Counts what the level `to` counts, instead of what `from` does.
+    /// Makes the session count what the level `to` counts, if that differs from `from`.
     fn change_level(&mut self, from: Level, to: Level) {
         let counters = |level: Level| (level.hardware, level.software);
         if counters(from) != counters(to) || (to.samples && !from.samples) {

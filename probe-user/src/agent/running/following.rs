@@ -7,7 +7,7 @@ use super::Running;
 use crate::agent::config::Enabled;
 
 impl Running {
-    /// Follows the switch files in the run directory.
+    /// Applies changes of the switch files in the run directory.
     pub(super) fn follow_files(&mut self) {
         let now = self.directory.switches();
         let before = mem::replace(&mut self.switches, now);
@@ -15,14 +15,14 @@ impl Running {
             if !before.all {
                 self.pause();
                 self.publish();
-                self.log_off();
+                self.report_off();
             }
             return;
         }
         if before.all {
             tracing::info!(
                 "counting begins again: {} went",
-                self.directory.off().display()
+                self.directory.off_file().display()
             );
             self.restart_session();
         } else if now.spe && !before.spe {
@@ -40,7 +40,8 @@ impl Running {
                 );
                 return;
             }
-            // Buffers are opened with a session. With samples the budget has other levels.
+            // A session opens its sampling buffers at its start. With samples, the budget has other
+            // levels.
             self.governor = None;
             self.pause();
             self.restart_session();
@@ -64,7 +65,7 @@ impl Running {
             return;
         }
         tracing::info!("PMUs came: {added}; counting begins again with them");
-        // With more events the budget has other levels.
+        // With more events, the budget has other levels.
         self.governor = None;
         self.pause();
         self.restart_session();

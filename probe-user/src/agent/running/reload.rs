@@ -51,14 +51,14 @@ impl Running {
         };
         let state = match (&config.state, config.state != self.config.state) {
             (Some(path), true) => {
-                let taken = StateDirectory::take(path, self.options.save_state);
-                Some(Some(taken.map_err(|error| error.to_string())?))
+                let acquired = StateDirectory::acquire(path, self.options.save_state);
+                Some(Some(acquired.map_err(|error| error.to_string())?))
             }
             (None, true) => Some(None),
             (_, false) => None,
         };
         let interval = self.interval();
-        // A session keeps the resolver and the pins it began with.
+        // Names and pins are among them, since a session keeps the resolver and pins of its start.
         let counting_settings = |config: &Config| {
             let names = (config.names.clone(), config.pins.path.clone());
             let log = config.kernel_log;

@@ -23,20 +23,20 @@ impl Serialize for RowObject<'_> {
             Subject::Socket(socket) => map.serialize_entry("socket", socket)?,
             subject => serialize_subject(&mut map, report, subject)?,
         }
-        let plain = |events: bool| {
+        let without_accesses = |events: bool| {
             LazyObject(move || {
                 let series = group.series.iter();
                 series.filter_map(move |series| {
                     let metric = report.metric(series);
-                    let wanted = (metric.kind == MetricKind::Counter) == events;
+                    let is_wanted = (metric.kind == MetricKind::Counter) == events;
                     let is_access = report.attributes(series).operation.is_some();
-                    let is_shown = report.is_of_window(series) && !is_access && wanted;
+                    let is_shown = report.is_of_window(series) && !is_access && is_wanted;
                     is_shown.then_some((&metric.name, SeriesFields::new(report, series)))
                 })
             })
         };
-        map.serialize_entry("events", &plain(true))?;
-        map.serialize_entry("metrics", &plain(false))?;
+        map.serialize_entry("events", &without_accesses(true))?;
+        map.serialize_entry("metrics", &without_accesses(false))?;
         let operation = |series: &Series| report.attributes(series).operation;
         if group
             .series
@@ -76,10 +76,10 @@ impl Serialize for ClassObject<'_> {
         }
         let sources = || {
             parts.clone().filter_map(|series| {
-                let served = report.attributes(&series[0]).source?;
+                let level = report.attributes(&series[0]).source?;
                 let was_sampled = find_sample_counter(series)?.raw > 0;
                 was_sampled.then_some((
-                    mem_level_name(served),
+                    mem_level_name(level),
                     LazyObject(move || accesses(report, series)),
                 ))
             })
@@ -89,7 +89,7 @@ impl Serialize for ClassObject<'_> {
     }
 }
 
-/// The values of one kind of access.
+/// The values of accesses of one class or memory level.
 fn accesses<'a>(
     report: &'a Report,
     series: &'a [Series],
@@ -127,7 +127,7 @@ impl Serialize for PlacedValue<'_> {
             map.serialize_entry("socket", &attributes.socket)?;
             map.serialize_entry("device", &attributes.device)?;
         }
-        SeriesFields::new(report, series).fields(&mut map)?;
+        SeriesFields::new(report, series).write_fields(&mut map)?;
         map.end()
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     join::share::Validation,
 };
 
-/// The value of a series in its window; null with its reason if it is missing.
+/// The fields of the value of a series in its window; null and a reason if it is missing.
 pub(super) struct SeriesFields<'a> {
     series: &'a Series,
     unit: &'a str,
@@ -27,12 +27,12 @@ impl<'a> SeriesFields<'a> {
         }
     }
 
-    pub(super) fn fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+    pub(super) fn write_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         let estimate = match &self.series.value {
             Ok(value) => value.estimate(),
             Err(reason) => {
                 map.serialize_entry("value", &())?;
-                unit(map, self.unit)?;
+                write_unit(map, self.unit)?;
                 return map.serialize_entry("reason", &DisplayString(reason));
             }
         };
@@ -44,7 +44,7 @@ impl<'a> SeriesFields<'a> {
         if let Some(counter) = counter {
             map.serialize_entry("raw", &counter.raw)?;
         }
-        unit(map, self.unit)?;
+        write_unit(map, self.unit)?;
         map.serialize_entry("running", &estimate.running_ratio)?;
         if let Some(time) = counter.and_then(|counter| counter.time) {
             map.serialize_entry("enabled_ns", &time.enabled)?;
@@ -53,7 +53,7 @@ impl<'a> SeriesFields<'a> {
         if let Some(group) = self.attributes.group {
             map.serialize_entry("group", &group)?;
         }
-        interval(map, estimate)?;
+        write_interval(map, estimate)?;
         if let Some(bound) = estimate.exceeded_bound {
             map.serialize_entry("exceeded_bound", &bound)?;
         }
@@ -88,14 +88,14 @@ impl<'a> SeriesFields<'a> {
     }
 }
 
-fn unit<M: SerializeMap>(map: &mut M, unit: &str) -> Result<(), M::Error> {
+fn write_unit<M: SerializeMap>(map: &mut M, unit: &str) -> Result<(), M::Error> {
     match unit {
         "" => Ok(()),
         unit => map.serialize_entry("unit", unit),
     }
 }
 
-fn interval<M: SerializeMap>(map: &mut M, estimate: &Estimate) -> Result<(), M::Error> {
+fn write_interval<M: SerializeMap>(map: &mut M, estimate: &Estimate) -> Result<(), M::Error> {
     if let Some((low, high)) = estimate.estimated_interval() {
         map.serialize_entry("low", &low)?;
         map.serialize_entry("high", &high)?;
@@ -106,7 +106,7 @@ fn interval<M: SerializeMap>(map: &mut M, estimate: &Estimate) -> Result<(), M::
 impl Serialize for SeriesFields<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        self.fields(&mut map)?;
+        self.write_fields(&mut map)?;
         map.end()
     }
 }
@@ -118,7 +118,7 @@ impl Serialize for SelfValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0.value {
             Ok(Value::Counter(counter)) => counter.raw.serialize(serializer),
-            Ok(Value::Gauge(gauge)) => whole(gauge.value, serializer),
+            Ok(Value::Gauge(gauge)) => write_number(gauge.value, serializer),
             Ok(Value::State(state, _)) => state.serialize(serializer),
             Ok(Value::Info(texts)) => serializer.collect_map(texts.iter().map(|(a, b)| (a, b))),
             Ok(Value::Histogram(_)) | Err(_) => serializer.serialize_none(),
@@ -126,13 +126,13 @@ impl Serialize for SelfValue<'_> {
     }
 }
 
-/// Writes whole numbers without decimals.
+/// Writes a number, without decimals if it is whole.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "it is whole and below 2^53"
 )]
-fn whole<S: Serializer>(number: f64, serializer: S) -> Result<S::Ok, S::Error> {
+fn write_number<S: Serializer>(number: f64, serializer: S) -> Result<S::Ok, S::Error> {
     if number.fract() == 0.0 && (0.0..9e15).contains(&number) {
         (number as u64).serialize(serializer)
     } else {
@@ -158,7 +158,7 @@ impl Serialize for CellValue<'_> {
             TableCell::Estimate(Some(estimate)) => {
                 let mut map = serializer.serialize_map(None)?;
                 map.serialize_entry("value", &estimate.value)?;
-                interval(&mut map, estimate)?;
+                write_interval(&mut map, estimate)?;
                 map.end()
             }
         }

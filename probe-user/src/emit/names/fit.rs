@@ -35,11 +35,11 @@ pub(crate) fn fitted(names: &[&str], max_width: usize) -> Vec<String> {
             .map(|beginning| measured.cut(max_width, beginning));
         let whole = pods.iter().filter(|pod| width(pod) <= max_width).cloned();
         let mut choices = whole.chain(last_parts(shortened, max_width)).chain(cuts);
-        let free = choices
+        let unused = choices
             .find(|choice| !taken.contains(choice))
             .unwrap_or_else(|| numbered(&measured, max_width, &taken, &mut next));
-        taken.insert(free.clone());
-        short.insert(name, free);
+        taken.insert(unused.clone());
+        short.insert(name, unused);
     }
     let fitted_name = |name: &&str| {
         short
@@ -65,8 +65,9 @@ fn with_pod(name: &str, text: impl Fn(PodName<'_>) -> String) -> Option<String> 
     Some(parts.join("/"))
 }
 
-/// The start of a name with a number, for names that differ only in the cut part. `next` has the
-/// next number for each start, so that thousands of such names do not each count from 2.
+/// The start of a name with a number, for names that differ only in the part that is cut out.
+/// `next` has the next number for each start, so that the search does not begin at 2 for each of
+/// thousands of such names.
 fn numbered(
     name: &MeasuredText<'_>,
     max_width: usize,
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn names_that_differ_only_in_the_cut_part_are_numbered() {
-        // Their starts and ends are equal.
+        // Only the middles of the names differ.
         let names = |count: usize| -> Vec<String> {
             let middles =
                 (0..count).map(|at| format!("{}{at:05}{}", "a".repeat(20), "z".repeat(20)));

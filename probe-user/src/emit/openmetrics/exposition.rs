@@ -42,7 +42,7 @@ pub struct Exposition {
     labels: BTreeMap<String, String>,
 }
 
-/// Metrics to omit.
+/// Metrics that a scrape omits.
 const LEFT_OUT: &[&str] = &[
     "cpu_wait_p50",
     "cpu_wait_p90",
@@ -64,14 +64,17 @@ impl Exposition {
     /// A report in a format.
     #[must_use]
     pub fn write(&self, report: &Report, dialect: Dialect) -> Vec<u8> {
-        let open = match dialect {
+        let is_open_metrics = match dialect {
             Dialect::OpenMetrics => true,
             Dialect::Prometheus => false,
             Dialect::Protobuf => return protobuf::write(report, &self.labels),
         };
         let labels = text::labels(&self.labels.iter().collect::<Vec<_>>());
         let mut out = Vec::new();
-        scrape_samples(report).write(ExpositionText::new(&mut out, open, &labels), false);
+        scrape_samples(report).write(
+            ExpositionText::new(&mut out, is_open_metrics, &labels),
+            false,
+        );
         out
     }
 
@@ -105,8 +108,8 @@ pub(super) fn is_left_out(report: &Report, series: &Series, aspect: Aspect) -> b
     let by_source = report.attributes(series).source.is_some();
     match aspect {
         Aspect::Lower | Aspect::Upper => true,
-        // Accesses by data source have only their estimate; if the core chose the samples, only the
-        // number of samples.
+        // Accesses by data source have only their estimate. If the core chose the samples, there is
+        // no estimate, and they have only the number of samples.
         _ if by_source => match metric.counting {
             CounterSource::All => aspect != Aspect::Raw,
             _ => aspect != Aspect::Estimated,

@@ -34,18 +34,20 @@ pub(super) enum Aspect {
     Estimated,
     /// The lower end of the 95% interval.
     Lower,
-    /// The upper end.
+    /// The upper end of the 95% interval.
     Upper,
     /// The standard error.
     Error,
-    /// The smallest running ratio of its events in the window.
+    /// The smallest running ratio of the metric's events in the window.
     RunningRatio,
-    /// The largest possible value, if exceeded.
+    /// The largest possible value, if the value exceeds it.
     Bound,
 }
 
-/// Numbers of variants.
+/// The number of aspects.
 const ASPECTS: usize = Aspect::Bound as usize + 1;
+
+/// The number of levels of subjects.
 const LEVELS: usize = SubjectLevel::SelfCounters as usize + 1;
 
 impl Aspect {
@@ -92,7 +94,7 @@ impl Aspect {
         }
     }
 
-    /// Its unit in the model, if it differs from the unit of the metric.
+    /// The unit of the numbers of this aspect, if it differs from the unit of the metric.
     fn unit(self) -> Option<&'static str> {
         match self {
             Self::Samples => Some(""),
@@ -102,9 +104,10 @@ impl Aspect {
         }
     }
 
-    fn kind(self, value: MetricKind) -> MetricKind {
+    /// The type of the families of this aspect, for a metric of this kind.
+    fn kind(self, of_metric: MetricKind) -> MetricKind {
         match self {
-            Self::Value => value,
+            Self::Value => of_metric,
             Self::Raw | Self::Samples | Self::Enabled | Self::Running | Self::Estimated => {
                 MetricKind::Counter
             }
@@ -125,8 +128,8 @@ pub(super) struct MetricFamily {
     pub(super) factor: f64,
     pub(super) kind: MetricKind,
     pub(super) aspect: Aspect,
-    /// Whether it holds user-defined events.
-    events: bool,
+    /// Whether it holds events, which the label `event` names.
+    holds_events: bool,
 }
 
 impl MetricFamily {
@@ -146,8 +149,8 @@ impl MetricFamily {
 pub(super) struct Families<'a> {
     report: &'a Report,
     list: Vec<MetricFamily>,
-    /// Indices by metric, level, whether split by data source, and aspect.
-    known: Vec<Option<usize>>,
+    /// Indices into `list`, by metric, level, whether split by data source, and aspect.
+    indices: Vec<Option<usize>>,
 }
 
 impl<'a> Families<'a> {
@@ -155,7 +158,7 @@ impl<'a> Families<'a> {
         Self {
             report,
             list: Vec::new(),
-            known: vec![None; report.metrics.len() * LEVELS * 2 * ASPECTS],
+            indices: vec![None; report.metrics.len() * LEVELS * 2 * ASPECTS],
         }
     }
 
@@ -173,7 +176,7 @@ impl<'a> Families<'a> {
     ) -> usize {
         let of_level = metric as usize * LEVELS + level as usize;
         let at = (of_level * 2 + usize::from(by_source)) * ASPECTS + aspect as usize;
-        if let Some(family) = self.known[at] {
+        if let Some(family) = self.indices[at] {
             return family;
         }
         let described = &self.report.metrics[metric as usize];
@@ -181,7 +184,7 @@ impl<'a> Families<'a> {
         let same = |known: &MetricFamily| known.name == family.name;
         let found = match self.list.iter().position(same) {
             // Events with the same unit share a family.
-            Some(found) if family.events && self.list[found].events => found,
+            Some(found) if family.holds_events && self.list[found].holds_events => found,
             found => {
                 // The metrics' names differ only in characters that the format does not allow.
                 if found.is_some() {
@@ -192,7 +195,7 @@ impl<'a> Families<'a> {
                 self.list.len() - 1
             }
         };
-        self.known[at] = Some(found);
+        self.indices[at] = Some(found);
         found
     }
 }
@@ -211,8 +214,8 @@ fn family(
         SubjectLevel::SelfCounters => "self_",
     };
     let by_source = if by_source { "by_source_" } else { "" };
-    let events = metric.is_event();
-    let (name, help) = match events {
+    let holds_events = metric.is_event();
+    let (name, help) = match holds_events {
         true => ("events", "What events counted since the row began"),
         false => (metric.name.as_str(), metric.help.as_str()),
     };
@@ -245,7 +248,7 @@ fn family(
         factor,
         kind: aspect.kind(metric.kind),
         aspect,
-        events,
+        holds_events,
     }
 }
 

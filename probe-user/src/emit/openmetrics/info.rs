@@ -9,7 +9,7 @@ use crate::{
     join::Entity,
 };
 
-/// The families: name, help, and whether an entity belongs to it.
+/// A family: its name, its help, and whether an entity belongs to it.
 type InfoFamily = (&'static str, &'static str, fn(&Entity) -> bool);
 
 const FAMILIES: [InfoFamily; 2] = [
@@ -25,7 +25,7 @@ const FAMILIES: [InfoFamily; 2] = [
     ),
 ];
 
-/// Name and value.
+/// The name and the value of a label.
 pub(super) type InfoLabel = (String, String);
 
 /// Entities with known names, by family: its name, its help text, the labels of each entity.
@@ -36,7 +36,7 @@ pub(super) fn families(
         let of_family =
             |subject: &&Subject| matches!(subject, Subject::Entity(it) if is_member(it));
         let subjects = report.subjects.iter().filter(of_family);
-        // An entity may be a subject of rows and of shares.
+        // Collected into a set: an entity may be a subject of rows and another one of shares.
         (
             family,
             help,
@@ -55,14 +55,17 @@ pub(super) fn write(text: &mut ExpositionText<'_>, report: &Report) {
     }
 }
 
+/// The labels of an entity; None if no runtime named it.
 fn labels(report: &Report, entity: &Subject) -> Option<Vec<InfoLabel>> {
-    let known = entity.labels(&report.described);
-    if !known.is_named() {
+    let entity_labels = entity.labels(&report.described);
+    if !entity_labels.is_named() {
         return None;
     }
-    let own = known.texts(LabelReach::Info);
-    let mut labels: Vec<InfoLabel> = own.map(|(name, value)| (name.to_owned(), value)).collect();
-    let selected = known.selected();
+    let texts = entity_labels.texts(LabelReach::Info);
+    let mut labels: Vec<InfoLabel> = texts
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    let selected = entity_labels.selected();
     let mut uses: BTreeMap<String, u32> = BTreeMap::new();
     let names = selected.keys().map(|key| label_name(key));
     names.for_each(|name| *uses.entry(name).or_default() += 1);

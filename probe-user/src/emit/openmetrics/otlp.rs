@@ -96,7 +96,7 @@ impl OtlpEncoder {
         }
         for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
             let attributes = |series: &Series| -> Vec<KeyValue> {
-                let parts: [&Vec<KeyValue>; 4] = labels.of(family, series);
+                let parts: [&Vec<KeyValue>; 4] = labels.for_series(family, series);
                 parts.into_iter().flatten().cloned().collect()
             };
             let of_family = of_family.iter();
@@ -156,40 +156,41 @@ impl OtlpEncoder {
     }
 }
 
-/// Requests in progress.
+/// The requests of a report, the last of them in progress.
 struct Requests<'a> {
     encoder: &'a OtlpEncoder,
     done: Vec<OtlpRequest>,
     metrics: Vec<Metric>,
-    /// Bytes of points that the next request still takes.
+    /// Bytes of points that the request in progress still takes.
     bytes_left: usize,
 }
 
 impl Requests<'_> {
-    /// Adds the points of a family; `metric` makes a metric of those that fit into one request.
+    /// Adds the points of a family. `metric` makes a metric of the points that fit into one
+    /// request.
     fn add<T: Message>(
         &mut self,
         points: impl Iterator<Item = T>,
         metric: impl Fn(Vec<T>) -> Metric,
     ) {
-        let mut part = Vec::new();
+        let mut fitting = Vec::new();
         for point in points {
             let bytes = point.encoded_len();
             if bytes > self.bytes_left {
-                if !part.is_empty() {
-                    self.metrics.push(metric(mem::take(&mut part)));
+                if !fitting.is_empty() {
+                    self.metrics.push(metric(mem::take(&mut fitting)));
                 }
                 self.end();
             }
             self.bytes_left = self.bytes_left.saturating_sub(bytes);
-            part.push(point);
+            fitting.push(point);
         }
-        if !part.is_empty() {
-            self.metrics.push(metric(part));
+        if !fitting.is_empty() {
+            self.metrics.push(metric(fitting));
         }
     }
 
-    /// Ends the request.
+    /// Ends the request in progress.
     fn end(&mut self) {
         let metrics = mem::take(&mut self.metrics);
         self.done.push(self.encoder.request(metrics));
@@ -314,7 +315,7 @@ fn whole(value: f64) -> number_data_point::Value {
     number_data_point::Value::AsInt(value as i64)
 }
 
-/// Start of a counter as Unix time in nanoseconds.
+/// The start of a counter, as Unix time in nanoseconds.
 fn unix_nanos(report: &Report, start: Duration) -> u64 {
     nanos(report.boot_time + start)
 }

@@ -101,7 +101,7 @@ struct Histogram {
     zero_count: Option<u64>,
     #[prost(message, repeated, tag = "12")]
     spans: Vec<BucketSpan>,
-    /// The count of each native bucket minus the count of the one before it.
+    /// The count of each native bucket minus the count of the bucket before it.
     #[prost(sint64, repeated, tag = "13")]
     deltas: Vec<i64>,
     #[prost(message, optional, tag = "15")]
@@ -110,7 +110,7 @@ struct Histogram {
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 struct Bucket {
-    /// Values up to the bound.
+    /// The number of values up to the bound.
     #[prost(uint64, optional, tag = "1")]
     cumulative_count: Option<u64>,
     #[prost(double, optional, tag = "2")]
@@ -120,16 +120,20 @@ struct Bucket {
 /// Adjacent native buckets.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 struct BucketSpan {
-    /// The index of the first bucket, or the gap to the span before. Bucket i ends at 2^i.
+    /// In the first span, the index of its first bucket; in others, the gap to the span before.
+    /// Bucket i ends at 2^i.
     #[prost(sint32, optional, tag = "1")]
     offset: Option<i32>,
     #[prost(uint32, optional, tag = "2")]
     length: Option<u32>,
 }
 
-/// The series of a scrape, with these labels on each.
-pub(super) fn write(report: &Report, own: &BTreeMap<String, String>) -> Vec<u8> {
-    let own: Vec<LabelPair> = own.iter().map(|(name, value)| pair(name, value)).collect();
+/// The series of a scrape. Each also has the labels `common`.
+pub(super) fn write(report: &Report, common: &BTreeMap<String, String>) -> Vec<u8> {
+    let common: Vec<LabelPair> = common
+        .iter()
+        .map(|(name, value)| pair(name, value))
+        .collect();
     let samples = scrape_samples(report);
     let labels = CachedLabels::new(report, |labels| labels.iter().map(label_pair).collect());
     let mut out = Vec::new();
@@ -140,19 +144,19 @@ pub(super) fn write(report: &Report, own: &BTreeMap<String, String>) -> Vec<u8> 
     for (name, help, all) in info::families(report).filter(|(.., all)| !all.is_empty()) {
         let with_labels = |labels: Vec<(String, String)>| {
             let labels = labels.iter().map(|(name, value)| pair(name, value));
-            gauge(own.iter().cloned().chain(labels).collect(), 1.0)
+            gauge(common.iter().cloned().chain(labels).collect(), 1.0)
         };
         let metrics = all.into_iter().map(with_labels).collect();
-        add(head(name, "info", "", help, metrics));
+        add(family_message(name, "info", "", help, metrics));
     }
     for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
         let metrics = of_family.iter().flat_map(|(series, number)| {
-            let parts: [&Vec<LabelPair>; 4] = labels.of(family, series);
-            let labels = own.iter().chain(parts.into_iter().flatten()).cloned();
+            let parts: [&Vec<LabelPair>; 4] = labels.for_series(family, series);
+            let labels = common.iter().chain(parts.into_iter().flatten()).cloned();
             metrics(report, labels.collect(), family, series, *number)
         });
         let (name, unit) = (&family.name, &family.unit);
-        add(head(
+        add(family_message(
             name,
             family.type_name(),
             unit,
@@ -163,14 +167,26 @@ pub(super) fn write(report: &Report, own: &BTreeMap<String, String>) -> Vec<u8> 
     if let Some((name, help, all)) = samples.absent_values() {
         let absent = |(reason, count): (&str, f64)| {
             let reason = pair("reason", reason);
-            gauge(own.iter().cloned().chain([reason]).collect(), count)
+            gauge(common.iter().cloned().chain([reason]).collect(), count)
         };
-        add(head(name, "gauge", "", help, all.map(absent).collect()));
+        add(family_message(
+            name,
+            "gauge",
+            "",
+            help,
+            all.map(absent).collect(),
+        ));
     }
     out
 }
 
-fn head(name: &str, type_name: &str, unit: &str, help: &str, metrics: Vec<Metric>) -> Family {
+fn family_message(
+    name: &str,
+    type_name: &str,
+    unit: &str,
+    help: &str,
+    metrics: Vec<Metric>,
+) -> Family {
     let (suffix, type_name) = plain_type(type_name);
     let of_type = match type_name {
         "counter" => Type::Counter,
@@ -263,8 +279,8 @@ fn histogram(value: &derive::Histogram, factor: f64) -> Histogram {
     }
 }
 
-/// Adds native buckets. The first one is the zero bucket; the last one, which has no end, becomes a
-/// bucket that ends at twice its beginning.
+/// Adds native buckets. The first of `powers` becomes the zero bucket. The last of them, which has
+/// no end, becomes a bucket that ends at twice its beginning.
 fn with_native(classic: Histogram, powers: &PowerBuckets) -> Histogram {
     let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
     let (mut before, mut gap) = (0, 0);

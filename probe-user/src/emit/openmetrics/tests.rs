@@ -42,8 +42,8 @@ pub(super) fn with_histograms(mut report: Report) -> Report {
     report
 }
 
-/// The samples of a histogram in a scrape: bounds and counts of its buckets but the last, the sum,
-/// and the number.
+/// The samples of a histogram in a scrape. `buckets` has the bounds and cumulative counts of all
+/// buckets but the last.
 pub(super) fn histogram_samples(
     (name, labels): (&str, &BTreeMap<String, String>),
     buckets: impl Iterator<Item = (f64, u64)>,
@@ -320,9 +320,9 @@ fn prometheus_reads_the_text() {
     }
 }
 
-/// Names, helps and units follow the conventions of Prometheus. `promtool check metrics` reads the
-/// older format, in which the header of a counter has the name of its sample, and two types have
-/// other names.
+/// Names, help texts and units follow the conventions of Prometheus. `promtool check metrics` reads
+/// the older format, in which the header of a counter has the name of its sample, and two types
+/// have other names.
 #[test]
 fn promtool_has_no_complaint() {
     let text = written(&report(), OutputFormat::OpenMetrics);

@@ -11,9 +11,9 @@ use crate::{
 /// An exposition in progress.
 pub(super) struct ExpositionText<'a> {
     out: &'a mut Vec<u8>,
-    /// Whether the format is `OpenMetrics`, else the older text format.
-    open: bool,
-    /// Labels of every sample.
+    /// Whether the format is `OpenMetrics`; if not, it is the older text format.
+    is_open_metrics: bool,
+    /// Labels of every sample, as text.
     labels: &'a str,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn label(name: &str, value: &str) -> String {
     label
 }
 
-/// [`label`] of each, separated by commas.
+/// The text of each label ([`label`]), separated by commas.
 pub(super) fn labels(all: &[(impl AsRef<str>, impl AsRef<str>)]) -> String {
     let labels = all
         .iter()
@@ -91,20 +91,24 @@ fn escape(into: &mut String, text: &str, quotes: bool) {
 }
 
 impl<'a> ExpositionText<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, open: bool, labels: &'a str) -> Self {
-        Self { out, open, labels }
+    pub(super) fn new(out: &'a mut Vec<u8>, is_open_metrics: bool, labels: &'a str) -> Self {
+        Self {
+            out,
+            is_open_metrics,
+            labels,
+        }
     }
 
     /// Writes the header of a family.
     pub(super) fn head(&mut self, name: &str, type_name: &str, unit: &str, help: &str) {
-        let open = self.open;
-        let (suffix, type_name) = match open {
+        let is_open_metrics = self.is_open_metrics;
+        let (suffix, type_name) = match is_open_metrics {
             true => ("", type_name),
             false => plain_type(type_name),
         };
         let name = &format!("{name}{suffix}");
         let mut escaped = String::new();
-        escape(&mut escaped, &printable(help), open);
+        escape(&mut escaped, &printable(help), is_open_metrics);
         let words: &[&str] = &[
             "# HELP ",
             name,
@@ -117,7 +121,7 @@ impl<'a> ExpositionText<'a> {
             "\n",
         ];
         self.add(words);
-        if open && !unit.is_empty() {
+        if is_open_metrics && !unit.is_empty() {
             self.add(&["# UNIT ", name, " ", unit, "\n"]);
         }
     }
@@ -154,11 +158,12 @@ impl<'a> ExpositionText<'a> {
 
     /// Ends the exposition.
     pub(super) fn end(&mut self) {
-        if self.open {
+        if self.is_open_metrics {
             self.add(&["# EOF\n"]);
         }
     }
 
+    /// Writes a name with its labels; `bound` is the label of a bucket, if not empty.
     fn labelled(&mut self, name: &str, suffix: &str, labels: &[&str], bound: &str) {
         self.add(&[name, suffix]);
         let mut separator = "{";

@@ -7,7 +7,7 @@ use super::{
     TablePage,
     entities::cell,
     grid::{Grid, GridCell, GridColumn, GridRow},
-    kinds::one_of_many,
+    kinds::is_one_of_many,
     number::{NumberFormat, TableNumber},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     window::float,
 };
 
-/// A metric with its heading and unit.
+/// A column of a metric, with its heading and unit.
 struct MetricColumn {
     metric: &'static str,
     heading: &'static str,
@@ -140,8 +140,8 @@ fn count_column(page: &TablePage<'_>, name: &str) -> GridColumn {
     }
 }
 
-/// The column of waiting times: in seconds, or all digits of nanoseconds.
-fn waited(page: &TablePage<'_>) -> GridColumn {
+/// The column of waiting times: in seconds, or with all digits in nanoseconds.
+fn waited_column(page: &TablePage<'_>) -> GridColumn {
     let mut column = count_column(page, "waited");
     if page.screen.exact {
         column.under.push("ns".to_owned());
@@ -153,7 +153,7 @@ fn waited(page: &TablePage<'_>) -> GridColumn {
     column
 }
 
-/// A column without sums.
+/// The column, with values that do not add up.
 fn without_sum(column: GridColumn) -> GridColumn {
     GridColumn {
         adds_up: false,
@@ -172,7 +172,7 @@ fn row(
 ) -> Option<GridRow> {
     let counter = find_sample_counter(series).filter(|it| it.raw > 0)?;
     let labels = vec![page.name(group), second.to_owned()];
-    let mut row = GridRow::new(labels, 0, one_of_many(group.subject));
+    let mut row = GridRow::new(labels, 0, is_one_of_many(group.subject));
     let samples = TableNumber::plain(float(counter.raw));
     row.cells = vec![GridCell::Number(samples), cell(&series[0])];
     let metrics = shown.iter().map(|shown| {
@@ -184,8 +184,8 @@ fn row(
     Some(row)
 }
 
-/// A grid for a list of the report: each line has its owner, its subject and its numbers. A common
-/// event of all rows is omitted, as the table of rows names it.
+/// A grid for a list of the report: each row has its owner, its subject and its numbers. An event
+/// that is common to all rows is omitted, since the table of rows names it.
 pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
     let mut grid = Grid::default();
     let event = list
@@ -221,10 +221,10 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
                 .push(without_sum(count_column(page, "CPUs of the line"))),
             derive::SAMPLES => grid.columns.push(count_column(page, "samples")),
             derive::MEAN_LATENCY => grid.columns.push(MEAN_LATENCY.column(page)),
-            // Only in machine-readable formats.
+            // Shown only in machine-readable formats.
             "build_id" => {}
             "share" => grid.columns.push(SHARE.column(page)),
-            "cpu_wait_ns" => grid.columns.push(waited(page)),
+            "cpu_wait_ns" => grid.columns.push(waited_column(page)),
             name => grid.columns.push(count_column(page, name)),
         }
     }

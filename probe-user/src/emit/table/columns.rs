@@ -1,12 +1,12 @@
-//! The columns of a grid as drawn: side by side, as many as fit. Columns counted together are
-//! followed by their running ratio.
+//! The columns of a grid as drawn: side by side, as many as fit. Adjacent columns with the same
+//! running ratios are followed by a column of these.
 
 use std::borrow::Cow;
 
 use super::{
     grid::{GridCell, GridColumn},
     number::align,
-    text::{BREAKS, broken, width},
+    text::{BREAKS, broken_into_lines, width},
 };
 
 /// Width at which a column name is broken into lines, if that saves width.
@@ -19,11 +19,12 @@ pub(super) const GAP: usize = 2;
 #[derive(Clone, Debug)]
 pub(super) struct DrawnColumn {
     pub(super) name: Vec<String>,
+    /// Lines below the name, such as the unit.
     pub(super) under: Vec<String>,
     pub(super) texts: Vec<String>,
     /// The running ratio of each number; None without a number.
     running: Vec<Option<String>>,
-    /// Whether each row has something to show.
+    /// By row: whether it has something to show.
     pub(super) used: Vec<bool>,
     pub(super) width: usize,
 }
@@ -54,7 +55,7 @@ impl DrawnColumn {
         let used = cells.iter().map(|cell| *cell != GridCell::Empty).collect();
         let values = widest(&texts);
         let lines = |text: &String| match narrow {
-            Some(narrow) => broken(text, narrow.max(values).max(longest_word(text))),
+            Some(narrow) => broken_into_lines(text, narrow.max(values).max(longest_word(text))),
             None => vec![text.clone()],
         };
         let name = lines(&column.name);
@@ -74,7 +75,7 @@ impl DrawnColumn {
         self.used.contains(&true)
     }
 
-    /// The column of the running ratio of the columns before it.
+    /// A column of these running ratios, which apply to the columns before it.
     fn running_ratio(running: &[Option<String>]) -> Self {
         let texts: Vec<String> = running
             .iter()
@@ -92,9 +93,9 @@ impl DrawnColumn {
     }
 }
 
-/// The width of the longest word of a name, apart from words that are broken themselves.
+/// The width of the longest word of a name. Words so long that they are broken do not count.
 fn longest_word(name: &str) -> usize {
-    /// Longer words are broken, such as those of paths.
+    /// Words wider than this are broken, such as those of paths.
     const LONGEST: usize = 12;
     let words = name
         .split_inclusive(BREAKS)
@@ -107,15 +108,15 @@ pub(super) fn widest(texts: &[String]) -> usize {
     texts.iter().map(|text| width(text)).max().unwrap_or(0)
 }
 
-/// Adjacent columns with the same running ratio in every row.
+/// The running ratios of adjacent columns, which are the same in every row.
 #[derive(Default)]
 struct RunningGroup {
     running: Vec<Option<String>>,
 }
 
 impl RunningGroup {
-    /// Whether the column has the same running ratios, in the rows that have both.
-    fn takes(&self, column: &DrawnColumn) -> bool {
+    /// Whether a column has the same running ratios, in the rows in which both are known.
+    fn has_same_ratios(&self, column: &DrawnColumn) -> bool {
         let mut pairs = self
             .running
             .iter()
@@ -133,7 +134,7 @@ impl RunningGroup {
         }
     }
 
-    /// The column of their running ratio, if below 100%.
+    /// The column of the running ratios; None if all are 100%.
     fn column(&self) -> Option<DrawnColumn> {
         let scaled = self
             .running
@@ -149,7 +150,7 @@ pub(super) fn with_running(columns: &[DrawnColumn]) -> Vec<Cow<'_, DrawnColumn>>
     let mut all = Vec::new();
     let mut group = RunningGroup::default();
     for column in columns {
-        if !group.takes(column) {
+        if !group.has_same_ratios(column) {
             all.extend(std::mem::take(&mut group).column().map(Cow::Owned));
         }
         group.add(column);
@@ -160,7 +161,7 @@ pub(super) fn with_running(columns: &[DrawnColumn]) -> Vec<Cow<'_, DrawnColumn>>
 }
 
 /// The total width of the columns, with the columns of their running ratios.
-pub(super) fn widths(columns: &[DrawnColumn]) -> usize {
+pub(super) fn total_width(columns: &[DrawnColumn]) -> usize {
     let columns = with_running(columns);
     columns.iter().map(|column| GAP + column.width).sum()
 }
@@ -174,8 +175,8 @@ pub(super) fn packed(
     let mut first = 0;
     for end in 1..=columns.len() {
         let next = columns.get(first..=end);
-        let full =
-            next.is_none_or(|next| max_width.is_some_and(|max_width| widths(next) > max_width));
+        let full = next
+            .is_none_or(|next| max_width.is_some_and(|max_width| total_width(next) > max_width));
         if full {
             blocks.push(with_running(&columns[first..end]));
             first = end;

@@ -3,7 +3,7 @@
 use super::{
     TablePage,
     grid::{Grid, GridCell, GridColumn, GridRow},
-    kinds::one_of_many,
+    kinds::is_one_of_many,
     number::{NumberFormat, TableNumber},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     formula::NoValue,
 };
 
-/// Metrics that only other formats have: tables show the 99th percentile.
+/// Metrics that tables omit, since these show the 99th percentile. Other formats have them.
 const FOR_PROGRAMS: [&str; 2] = ["cpu_wait_p50", "cpu_wait_p90"];
 
 /// A row for each entity, socket and the machine.
@@ -44,7 +44,7 @@ pub(super) fn entities(page: &TablePage<'_>) -> Grid {
     }
     let rows = groups().filter_map(|group| {
         let labels = vec![page.name(group)];
-        let mut row = GridRow::new(labels, 0, one_of_many(group.subject));
+        let mut row = GridRow::new(labels, 0, is_one_of_many(group.subject));
         row.cells = columns.iter().map(|_| GridCell::Empty).collect();
         if let Subject::Entity(entity) = group.subject {
             row.entity = Some(entity.clone());
@@ -79,7 +79,7 @@ pub(super) fn cell(series: &Series) -> GridCell {
 }
 
 impl<'a> TablePage<'a> {
-    /// The series of a group that this table shows. Sampled accesses have separate tables.
+    /// The series of a group that the table of rows shows. Sampled accesses have separate tables.
     fn row_series(&self, group: &SubjectSeries<'a>) -> impl Iterator<Item = &'a Series> {
         let series = group.series.iter();
         series.filter(|series| {
@@ -94,14 +94,14 @@ impl<'a> TablePage<'a> {
         self.report.is_of_window(series) && !FOR_PROGRAMS.contains(&name)
     }
 
-    /// The column of a metric. Clocks count nanoseconds and are shown in seconds. A plain ratio has
-    /// no unit.
+    /// The column of a metric. Clocks count nanoseconds, and are shown in seconds unless numbers
+    /// have all digits. A plain ratio has no unit.
     pub(super) fn column(&self, metric: &MetricInfo) -> GridColumn {
         let exact = self.screen.exact;
-        let counter = metric.kind == MetricKind::Counter;
-        let clock = counter && metric.unit == "ns";
+        let is_counter = metric.kind == MetricKind::Counter;
+        let is_clock = is_counter && metric.unit == "ns";
         let (unit, factor) = match metric.unit.as_str() {
-            _ if clock && !exact => ("s", 1e-9),
+            _ if is_clock && !exact => ("s", 1e-9),
             "1" => ("", 1.0),
             unit => (unit, 1.0),
         };
@@ -111,9 +111,12 @@ impl<'a> TablePage<'a> {
             under: unit.into_iter().collect(),
             form: NumberFormat {
                 factor,
-                ..NumberFormat::new(counter && (metric.unit.is_empty() || clock && exact), exact)
+                ..NumberFormat::new(
+                    is_counter && (metric.unit.is_empty() || is_clock && exact),
+                    exact,
+                )
             },
-            adds_up: counter,
+            adds_up: is_counter,
         }
     }
 }

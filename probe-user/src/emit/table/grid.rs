@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    columns::{DrawnColumn, GAP, NARROW, packed, widest, widths},
+    columns::{DrawnColumn, GAP, NARROW, packed, total_width, widest},
     number::{NumberFormat, TableNumber},
     text::width,
     text_columns::TextColumns,
@@ -30,7 +30,7 @@ pub(super) struct Grid {
     pub(super) heads: Vec<String>,
     pub(super) columns: Vec<GridColumn>,
     pub(super) rows: Vec<GridRow>,
-    /// The number of last labels that rows in a sum must have in common.
+    /// How many of the last labels rows must have in common to be in the same sum.
     pub(super) key_labels: usize,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct GridRow {
     pub(super) entity: Option<Entity>,
     /// Cells, one for each column.
     pub(super) cells: Vec<GridCell>,
-    /// Whether it is one of many of its kind, which a low screen shows as a sum.
+    /// Whether the row is of a kind with many rows, which a low screen shows as a sum.
     pub(super) one_of_many: bool,
 }
 
@@ -82,13 +82,13 @@ impl GridRow {
 }
 
 impl Grid {
-    /// The number of rows that a low screen may show as a sum.
-    pub(super) fn many(&self) -> usize {
+    /// The number of rows that are one of many, which a low screen may show as a sum.
+    pub(super) fn many_rows(&self) -> usize {
         self.rows.iter().filter(|row| row.one_of_many).count()
     }
 
-    /// The lines of its blocks. Each block is at most `max_width` wide if a label and a value fit.
-    /// Only `most` of many rows are shown.
+    /// The lines of each block. A block is at most `max_width` wide if a label and a value fit. Of
+    /// the rows that are one of many, `most` are shown, and sums of the others.
     pub(super) fn blocks(&self, max_width: Option<usize>, most: usize) -> Vec<Vec<String>> {
         let rows = self.summed(most);
         if rows.is_empty() {
@@ -105,16 +105,16 @@ impl Grid {
         let mut labels = GridLabels::new(&self.heads, &rows);
         if let Some(max_width) = max_width {
             let needed =
-                |drawn: &[DrawnColumn], labels: &GridLabels| labels.width() + widths(drawn);
+                |drawn: &[DrawnColumn], labels: &GridLabels| labels.width() + total_width(drawn);
             if needed(&drawn, &labels) > max_width {
                 drawn = columns(Some(NARROW));
             }
             if needed(&drawn, &labels) > max_width {
-                let width_left = max_width.saturating_sub(widths(&drawn));
-                // Most labels of a list are values, not names.
+                let width_left = max_width.saturating_sub(total_width(&drawn));
+                // Labels of a list get more width: most of them are values, not names.
                 let is_list = self.heads.len() > 2;
                 let least = max_width * if is_list { 4 } else { 2 } / 5;
-                let wanted = if is_list && width_left >= labels.legible() {
+                let wanted = if is_list && width_left >= labels.legible_width() {
                     width_left
                 } else {
                     width_left.max(least)
@@ -128,10 +128,10 @@ impl Grid {
         blocks.iter().map(|block| lines(block, &labels)).collect()
     }
 
-    /// The rows: `most` of those that are one of many, and sums of the others if that reduces the
-    /// number of rows.
+    /// The rows, with `most` of the rows that are one of many, and sums of the others if that
+    /// reduces the number of rows.
     pub(super) fn summed(&self, most: usize) -> Cow<'_, [GridRow]> {
-        let many = self.many();
+        let many = self.many_rows();
         let first_key = self.heads.len() - self.key_labels;
         let (mut shown, mut sums) = (Vec::new(), Vec::<(usize, GridRow)>::new());
         let chosen = self.chosen(most);
@@ -145,9 +145,9 @@ impl Grid {
                 }
                 continue;
             }
-            let same =
+            let has_same_key =
                 |(_, sum): &(usize, GridRow)| sum.labels[first_key..] == row.labels[first_key..];
-            let at = sums.iter().position(same).unwrap_or_else(|| {
+            let at = sums.iter().position(has_same_key).unwrap_or_else(|| {
                 let sum = GridRow::new(row.labels.clone(), self.columns.len(), false);
                 sums.push((0, sum));
                 sums.len() - 1
@@ -168,8 +168,8 @@ impl Grid {
         Cow::Owned(shown)
     }
 
-    /// Indices of `most` rows to show of those that are one of many. In a list, each owner's first
-    /// row comes before any owner's second.
+    /// Indices of the `most` rows to show among the rows that are one of many. In a list, the first
+    /// rows of all owners come before the second row of any owner.
     fn chosen(&self, most: usize) -> HashSet<usize> {
         let mut rows_of: HashMap<&str, usize> = HashMap::new();
         let many = self
@@ -248,13 +248,13 @@ impl GridLabels {
             .collect();
     }
 
-    /// Their width in a line, which starts with a space.
+    /// The width of the labels in a line, which starts with a space.
     fn width(&self) -> usize {
         self.total_width(usize::MAX)
     }
 
-    /// Their width with each at its shortest legible width.
-    fn legible(&self) -> usize {
+    /// The width of the labels if each is cut to its shortest legible width.
+    fn legible_width(&self) -> usize {
         self.total_width(LEGIBLE_LABEL)
     }
 
@@ -263,7 +263,7 @@ impl GridLabels {
         1 + widths.sum::<usize>() + GAP * (self.widths.len() - 1)
     }
 
-    /// Shortens the widest labels until all fit.
+    /// Shortens the widest labels until all of them together fit.
     fn fit(&mut self, max_width: usize) {
         while self.width() > max_width {
             let widest = self.widths.iter_mut().max().expect("one label at least");
@@ -283,28 +283,28 @@ impl GridLabels {
     }
 }
 
-/// The lines of a block, without rows that are empty in it.
+/// The lines of a block of columns. Rows without a value in these columns are omitted.
 fn lines(columns: &[Cow<'_, DrawnColumn>], labels: &GridLabels) -> Vec<String> {
     let most = |size: fn(&DrawnColumn) -> usize| columns.iter().map(|column| size(column)).max();
-    let names = most(|column| column.name.len()).unwrap_or(0);
-    let under = most(|column| column.under.len()).unwrap_or(0);
+    let name_lines = most(|column| column.name.len()).unwrap_or(0);
+    let under_lines = most(|column| column.under.len()).unwrap_or(0);
     let column_widths = columns.iter().map(|column| column.width);
     let aligned = TextColumns {
         is_right: |at: usize| at >= labels.widths.len(),
         widths: labels.widths.iter().copied().chain(column_widths).collect(),
     };
     let mut all = Vec::new();
-    for line in 0..names + under {
+    for line in 0..name_lines + under_lines {
         // Column names end in the line of the label headings, and units start in the next.
         let heads = labels
             .heads
             .iter()
-            .map(|head| if line + 1 == names { head } else { "" });
+            .map(|head| if line + 1 == name_lines { head } else { "" });
         let texts = columns.iter().map(|column| {
-            let text = match line.checked_sub(names) {
+            let text = match line.checked_sub(name_lines) {
                 Some(unit) => column.under.get(unit),
                 None => (line + column.name.len())
-                    .checked_sub(names)
+                    .checked_sub(name_lines)
                     .and_then(|at| column.name.get(at)),
             };
             text.map_or("", String::as_str)

@@ -5,8 +5,8 @@ use crate::{
     join::Entity,
 };
 
-/// The common kind of all rows that are one of many; empty if kinds differ. The kind of a cgroup
-/// with a lost name is unknown.
+/// The common kind of all rows that are one of many; empty if kinds differ. Cgroups with a lost
+/// name do not count: their kind is unknown.
 pub(super) fn heading(report: &Report) -> &'static str {
     let is_lost = |subject: &&Subject| matches!(subject, Subject::Entity(Entity::Unnamed(_)));
     let subjects = report.subjects.iter().filter(|subject| !is_lost(subject));
@@ -20,7 +20,7 @@ pub(super) fn heading(report: &Report) -> &'static str {
 }
 
 /// Whether the subject is of a kind with any number of rows.
-pub(super) fn one_of_many(subject: &Subject) -> bool {
+pub(super) fn is_one_of_many(subject: &Subject) -> bool {
     kind(subject).is_some()
 }
 

@@ -13,7 +13,8 @@ use crate::{
     formula::NoValue,
 };
 
-/// The most names in a line; more are given as a number.
+/// The most names of metrics, rows or events in a line. Of more metrics or rows, the line has only
+/// the number; of more events, the first names and the number of the others.
 const MAX_NAMES: usize = 3;
 
 /// The most reasons kept for look-up.
@@ -28,7 +29,7 @@ struct Cause<'a> {
     /// The text, with [`EVENTS`] instead of the events.
     text: String,
     events: Vec<String>,
-    /// Metrics with such values.
+    /// Metrics with values of this cause.
     metrics: Vec<&'a str>,
     rows: Vec<String>,
 }
@@ -73,7 +74,7 @@ pub(super) fn lists(report: &Report) -> Vec<String> {
 pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
     let report = page.report;
     let mut causes: Vec<Cause<'_>> = Vec::new();
-    // Most reasons are common to many values.
+    // Indices of causes by reason: most reasons are common to many values.
     let mut known: Vec<(&Reason, usize)> = Vec::new();
     let mut mentioned = HashSet::new();
     for (number, group) in page.groups.iter().enumerate() {
@@ -98,7 +99,7 @@ pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
                 Err(reason) => {
                     let same = known.iter().find(|(same, _)| *same == reason);
                     same.map(|(_, at)| *at).unwrap_or_else(|| {
-                        let (text, events) = parts(reason);
+                        let (text, events) = text_and_events(reason);
                         let at = cause_index(&mut causes, text, events);
                         known.push((reason, at));
                         known.truncate(MAX_KNOWN_REASONS);
@@ -114,7 +115,7 @@ pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
             if !matches!(series.value, Err(Reason::NotPlanned(_)))
                 && mentioned.insert((at, Mention::Group(number)))
             {
-                let row = row(page, group, series);
+                let row = row_name(page, group, series);
                 if mentioned.insert((at, Mention::Row(row.clone()))) {
                     cause.rows.push(row);
                 }
@@ -160,8 +161,8 @@ fn cause_index(causes: &mut Vec<Cause<'_>>, text: String, events: Option<String>
     at
 }
 
-/// The text of the cause, and its events.
-fn parts(reason: &Reason) -> (String, Option<String>) {
+/// The text of a reason with [`EVENTS`] in place of its events, and these events.
+fn text_and_events(reason: &Reason) -> (String, Option<String>) {
     let Reason::NoValue(why) = reason else {
         return (reason.to_string(), None);
     };
@@ -188,7 +189,7 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
 }
 
 /// The name of a row in a note.
-fn row(page: &TablePage<'_>, group: &SubjectSeries<'_>, series: &Series) -> String {
+fn row_name(page: &TablePage<'_>, group: &SubjectSeries<'_>, series: &Series) -> String {
     match (group.section, group.subject) {
         (ReportSection::Shares, Subject::Entity(_)) => {
             format!(

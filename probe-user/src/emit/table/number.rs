@@ -8,10 +8,11 @@ use crate::{
     window::{RunningTime, float},
 };
 
-/// The largest distance to an end of an interval that is shown as ±%, as a part of the value.
+/// An interval is shown as ±% if neither end is further from the value than this part of it.
 const WIDE: f64 = 0.2;
 
-/// The smallest ratio of the distances to both ends of such an interval.
+/// An interval is shown as ±% if the shorter distance to an end is at least this part of the longer
+/// distance.
 const UNEVEN: f64 = 0.8;
 
 /// SI prefixes and their factors, the largest first.
@@ -29,13 +30,13 @@ const PREFIXES: [(f64, &str); 7] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TableNumber {
     pub(super) value: f64,
-    /// The ends of its 95% interval.
+    /// The ends of the value's 95% interval.
     pub(super) ends: Option<(f64, f64)>,
     /// The running ratio.
     pub(super) running_ratio: f64,
-    /// The times behind `running_ratio`, if known.
+    /// The times from which `running_ratio` was computed, if known.
     pub(super) time: Option<RunningTime>,
-    /// Whether it is a sum with unknown parts.
+    /// Whether the number is a sum with unknown parts.
     pub(super) at_least: bool,
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::{
     TablePage,
     grid::{Grid, GridCell, GridRow},
-    kinds::one_of_many,
+    kinds::is_one_of_many,
     number::TableNumber,
 };
 use crate::{
@@ -48,14 +48,14 @@ pub(super) fn grid(page: &TablePage<'_>) -> Grid {
                 grid.columns.len() - 1
             });
             let labels = vec![page.name(group), socket_or_device(report, series)];
-            // Two places on a socket may have the same name.
+            // Two places on a socket may have the same name: each gets a row.
             let same = rows.entry(labels.clone()).or_default();
             let free = same
                 .iter()
                 .find(|row| !cells.contains_key(&(**row, column)));
             let row = free.copied().unwrap_or_else(|| {
                 grid.rows
-                    .push(GridRow::new(labels, 0, one_of_many(group.subject)));
+                    .push(GridRow::new(labels, 0, is_one_of_many(group.subject)));
                 same.push(grid.rows.len() - 1);
                 grid.rows.len() - 1
             });

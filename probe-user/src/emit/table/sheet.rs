@@ -17,8 +17,10 @@ use crate::{
     join::Entity,
 };
 
-/// The unit of numbers of CPUs, and how sheets show them: 150 is one and a half CPU.
+/// The unit of numbers of CPUs.
 const CPU: &str = "CPU";
+
+/// The unit in which sheets show numbers of CPUs: 150 is one and a half CPU.
 const PERCENT_OF_A_CPU: &str = "% of a CPU";
 
 /// A report as sheets.
@@ -45,7 +47,7 @@ pub struct SheetWait {
     pub waiting: String,
     /// The row that ran.
     pub behind: String,
-    /// Nanoseconds.
+    /// How long it waited, in nanoseconds.
     pub nanos: u64,
 }
 
@@ -100,22 +102,22 @@ impl Sheets {
             }
         }
         let sheets = sheets.into_iter().filter(|(_, grid)| !grid.rows.is_empty());
-        let mut all = notes::lists(report);
-        all.extend(notes::reasons(&page));
-        all.extend(shares::notes(&page));
-        all.extend(notes::findings(&page, true));
-        all.retain(|line| !line.trim().is_empty());
+        let mut lines = notes::lists(report);
+        lines.extend(notes::reasons(&page));
+        lines.extend(shares::notes(&page));
+        lines.extend(notes::findings(&page, true));
+        lines.retain(|line| !line.trim().is_empty());
         Self {
             elapsed: report.elapsed(),
             length: report.length(),
             time: report.time,
             sheets: sheets.map(|(title, grid)| Sheet { title, grid }).collect(),
-            notes: all,
+            notes: lines,
             waits: waits(&page),
         }
     }
 
-    /// Cells of all sheets: a measure of the memory that they take.
+    /// The number of cells of all sheets: a measure of the memory that they take.
     #[must_use]
     pub fn cells(&self) -> usize {
         let sheets = self.sheets.iter();
@@ -180,8 +182,8 @@ impl Sheet {
         (0..self.rows()).find(|row| self.entity(*row) == Some(entity))
     }
 
-    /// Whether the row is one of many. Other rows, such as the total of the machine, are always in
-    /// view.
+    /// Whether the row is of a kind with many rows. Other rows, such as the total of the machine,
+    /// are always in view.
     #[must_use]
     pub fn is_one_of_many(&self, row: usize) -> bool {
         self.grid.rows[row].one_of_many
@@ -203,11 +205,11 @@ impl Sheet {
     /// Indices of the columns in which any cell is not empty.
     #[must_use]
     pub fn used(&self) -> Vec<usize> {
-        let used = |column: &usize| {
+        let is_used = |column: &usize| {
             let mut rows = self.grid.rows.iter();
             rows.any(|row| row.cells[*column] != GridCell::Empty)
         };
-        (0..self.grid.columns.len()).filter(used).collect()
+        (0..self.grid.columns.len()).filter(is_used).collect()
     }
 
     /// The unit of a column; empty for numbers without a unit.

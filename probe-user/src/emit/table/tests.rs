@@ -14,7 +14,7 @@ use crate::{
     emit::{
         OutputFormat, Screen,
         names::{SubjectName, shown_names},
-        tests::{containers, on, report},
+        tests::{containers, report, written_on},
     },
     join::Entity,
 };
@@ -37,10 +37,10 @@ fn table(report: &Report, screen: Screen) -> String {
         .filter(|series| !own(series.subject))
         .cloned()
         .collect();
-    on(screen, &report, OutputFormat::Table)
+    written_on(screen, &report, OutputFormat::Table)
 }
 
-/// Assertions for a table that fits.
+/// The table of `rows` containers on a terminal. Asserts that it fits.
 #[track_caller]
 fn on_terminal(rows: u64, columns: usize, lines: usize) -> String {
     let text = table(&containers(rows), screen(columns, Some(lines)));
@@ -80,7 +80,7 @@ fn three_hundred_rows_in_200_columns() {
     insta::assert_snapshot!(on_terminal(300, 200, 50));
 }
 
-/// Each block fits, but not all together.
+/// Each block fits on the screen, but not all blocks together.
 #[test]
 fn a_table_that_is_scrolled() {
     insta::assert_snapshot!(table(&containers(300), screen(80, Some(24))));
@@ -92,7 +92,7 @@ fn everything_on_a_low_screen() {
     insta::assert_snapshot!(table(&report(), screen(100, Some(24))));
 }
 
-/// If each window is drawn over the one before, most rows matter more than all columns.
+/// If each window is drawn over the one before, many rows matter more than all columns.
 #[test]
 fn a_low_screen_in_place_has_most_rows() {
     for (columns, lines) in [(80, 24), (120, 40)] {
@@ -105,9 +105,9 @@ fn a_low_screen_in_place_has_most_rows() {
     }
 }
 
-/// The label of the sum of other rows is wider than the labels of these rows.
+/// Fewer rows with a sum may take more lines than all rows, since the label of a sum is wide.
 #[test]
-fn no_row_is_hidden_where_all_have_room() {
+fn no_row_is_hidden_if_all_fit() {
     for rows in 4..8 {
         let mut report = containers(rows);
         for (at, subject) in report.subjects.iter_mut().enumerate() {
@@ -124,7 +124,7 @@ fn no_row_is_hidden_where_all_have_room() {
     }
 }
 
-/// In a view by pod, one heading does not fit containers and pods.
+/// In a view by pod, rows are pods, and containers of no pod: no heading fits both.
 #[test]
 fn containers_and_pods_have_no_common_heading() {
     let text = table(&containers(4), screen(80, None));
@@ -149,7 +149,7 @@ fn containers_and_pods_have_no_common_heading() {
     }
 }
 
-/// A file has every row, and no line about omitted rows.
+/// A file has no line about omitted rows.
 #[test]
 fn a_file_has_every_row() {
     let report = containers(300);
@@ -166,7 +166,7 @@ fn a_file_has_every_row() {
     }
 }
 
-/// Rows without a sum are still counted.
+/// The line of omitted rows has their number, even if no column adds up.
 #[test]
 fn ratios_have_no_sum() {
     let mut report = containers(300);
@@ -213,7 +213,7 @@ fn a_wide_unit_is_broken_into_lines() {
     }
 }
 
-/// Numbers identified by their digits.
+/// Any cell of a row. Numbers can be told apart by their digits.
 fn cell() -> impl Strategy<Value = GridCell> {
     prop_oneof![
         Just(GridCell::Empty),
@@ -296,9 +296,9 @@ fn sums(grid: &Grid, rows: &[GridRow], column: usize) -> BTreeMap<Vec<String>, (
 }
 
 proptest! {
-    /// A row of a label and a number fits in 60 columns; the page breaks wider rows.
+    /// Blocks have at least 60 columns here: narrower ones may not hold a label and a number.
     #[test]
-    fn blocks_have_room(grid in grid(), room in 60_usize..200, most in 0_usize..12) {
+    fn blocks_are_no_wider_than_asked(grid in grid(), room in 60_usize..200, most in 0_usize..12) {
         for block in grid.blocks(Some(room), most) {
             for line in block {
                 prop_assert!(width(&line) <= room, "{line:?} is wider than {room}");
@@ -306,8 +306,8 @@ proptest! {
         }
     }
 
-    /// No value is lost: it is in a block, or in the sum of the omitted rows. A sum of values that
-    /// do not add up is marked.
+    /// No value is lost: it is in a block, or in the sum of the omitted rows. The sum row marks
+    /// columns whose values do not add up.
     #[test]
     fn every_value_is_shown_or_summed(grid in grid(), room in 60_usize..200, most in 0_usize..12) {
         let summed = grid.summed(most);
@@ -337,7 +337,7 @@ proptest! {
         }
     }
 
-    /// For any names, values and screen.
+    /// Names, values and the screen may be any.
     #[test]
     fn no_line_is_wider_than_the_screen(
         rows in 0_u64..12,

@@ -3,9 +3,9 @@
 use unicode_width::UnicodeWidthStr as _;
 
 /// Marks text that was cut out.
-const LEFT_OUT: &str = "…";
+const ELLIPSIS: &str = "…";
 
-/// The columns that a text takes.
+/// The number of columns that a text takes on a terminal.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
@@ -58,22 +58,22 @@ impl<'a> MeasuredText<'a> {
             let fits = parts.iter().take_while(|(_, width)| *width <= max_width);
             fits.last().copied()
         };
-        let width_left = max_width.saturating_sub(width(LEFT_OUT));
+        let width_left = max_width.saturating_sub(width(ELLIPSIS));
         let (end, taken) = longest(&self.prefixes, beginning.min(width_left)).unwrap_or((0, 0));
         let start =
             longest(&self.suffixes, width_left - taken).map_or(self.text.len(), |(start, _)| start);
         let (head, tail) = (&self.text[..end], &self.text[start..]);
-        format!("{head}{LEFT_OUT}{tail}")
+        format!("{head}{ELLIPSIS}{tail}")
     }
 }
 
 /// A path without its first directories, in at most `max_width` columns; None if even the last part
 /// does not fit.
 pub(in crate::emit) fn last_parts(path: &str, max_width: usize) -> Option<String> {
-    let width_left = max_width.checked_sub(width(LEFT_OUT))?;
+    let width_left = max_width.checked_sub(width(ELLIPSIS))?;
     let mut slashes = path.match_indices('/').map(|(at, _)| &path[at..]);
     let parts = slashes.find(|parts| width(parts) <= width_left)?;
-    (parts.len() > 1).then(|| format!("{LEFT_OUT}{parts}"))
+    (parts.len() > 1).then(|| format!("{ELLIPSIS}{parts}"))
 }
 
 /// Lines of at most `max_width` columns, indented from the second on. They break at spaces, or
@@ -102,8 +102,9 @@ pub(crate) fn wrapped(text: &str, max_width: Option<usize>, indent: usize) -> Ve
 /// Characters after which a name may be broken.
 pub(super) const BREAKS: [char; 7] = ['_', '-', '/', '.', ',', ':', ' '];
 
-/// The lines of a name, broken after punctuation, and within a part that is wider than a line.
-pub(super) fn broken(name: &str, max_width: usize) -> Vec<String> {
+/// The lines of a name, broken after punctuation and spaces, or within a part that is wider than a
+/// line.
+pub(super) fn broken_into_lines(name: &str, max_width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for part in name.split_inclusive(BREAKS) {
         let mut part = part;
@@ -152,10 +153,13 @@ mod tests {
 
     #[test]
     fn names_break_after_punctuation() {
-        assert_eq!(broken("branch_miss_ratio", 12), ["branch_miss_", "ratio"]);
-        assert_eq!(broken("mean latency", 8), ["mean", "latency"]);
-        assert_eq!(broken("abcdefgh_i", 4), ["abcd", "efgh", "_i"]);
-        assert_eq!(broken("容器", 1), ["容", "器"]);
+        assert_eq!(
+            broken_into_lines("branch_miss_ratio", 12),
+            ["branch_miss_", "ratio"]
+        );
+        assert_eq!(broken_into_lines("mean latency", 8), ["mean", "latency"]);
+        assert_eq!(broken_into_lines("abcdefgh_i", 4), ["abcd", "efgh", "_i"]);
+        assert_eq!(broken_into_lines("容器", 1), ["容", "器"]);
     }
 
     #[test]
@@ -185,7 +189,7 @@ mod tests {
             }
             let words = |text: &str| text.chars().filter(|char| *char != ' ').collect::<String>();
             prop_assert_eq!(words(&lines.concat()), words(&text));
-            for line in broken(&text, max_width) {
+            for line in broken_into_lines(&text, max_width) {
                 prop_assert!(width(&line) <= max_width, "{line:?}");
             }
             let cut = MeasuredText::new(&text, max_width).cut(max_width, indent);

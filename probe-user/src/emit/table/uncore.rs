@@ -12,7 +12,7 @@ use crate::{
     derive::{ReportSection, Subject},
 };
 
-/// One grid for each set of sockets and devices with the same metrics, with a row for each of them.
+/// Grids of sockets and devices, which have a row each. Those with the same metrics share a grid.
 pub(super) fn grids(page: &TablePage<'_>) -> Vec<Grid> {
     let mut places: BTreeMap<&MetricPlace, (String, BTreeMap<u32, GridCell>)> = BTreeMap::new();
     for group in page

@@ -6,7 +6,7 @@ use crate::{
     emit::OutputFormat,
 };
 
-/// The report of the fixture, with half of each gauge as its bound.
+/// The report of the fixture, with half of each gauge's value as its bound.
 fn report() -> Report {
     let mut report = fixture::report();
     for series in &mut report.series {

@@ -25,6 +25,7 @@ pub(super) struct Fixture {
     pub(super) attributes: u32,
 }
 
+/// Name, unit and kind of a metric.
 pub(super) type Described<'a> = (&'a str, &'a str, MetricKind);
 
 pub(super) const CLOCK: Described<'_> = ("task-clock", "ns", MetricKind::Counter);
@@ -32,8 +33,10 @@ pub(super) const CYCLES: Described<'_> = ("cycles", "", MetricKind::Counter);
 pub(super) const UNCORE: Described<'_> = ("nvidia_scf_pmu_0/cycles/", "", MetricKind::Counter);
 const OPERATIONS: Described<'_> = ("memory_accesses", "", MetricKind::Counter);
 
-/// Start of the session and of the window.
+/// Start of the session.
 pub(super) const BEGAN: Duration = Duration::from_secs(100);
+
+/// Start of the window.
 pub(super) const START: Duration = Duration::from_millis(101_500);
 
 /// The counter group of an event: two events are on the cores and share a group.
@@ -65,11 +68,13 @@ impl Default for Fixture {
 }
 
 impl Fixture {
+    /// Sets the subject and the attributes of the next series.
     pub(super) fn about(&mut self, subject: Subject, attributes: Attributes) {
         self.subject = self.report.subject(subject);
         self.with(attributes);
     }
 
+    /// Sets the attributes of the next series.
     pub(super) fn with(&mut self, attributes: Attributes) {
         self.attributes = self.report.add_attributes(attributes);
     }
@@ -104,8 +109,8 @@ impl Fixture {
         self.report.push(ids, value, total);
     }
 
-    /// Adds a count with a fully uncertain unobserved part. The same amount was counted before the
-    /// window.
+    /// Adds a count. The error of its estimate is as large as the part that was estimated, not
+    /// counted. The same amount was counted before the window.
     pub(super) fn count(&mut self, described: Described<'_>, raw: u64, scaled: f64) {
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let running_ratio = if scaled == 0.0 {
@@ -155,12 +160,13 @@ impl Fixture {
         );
     }
 
+    /// Adds a gauge without a value.
     pub(super) fn absent(&mut self, name: &str, unit: &str, reason: impl Into<Reason>) {
         self.add((name, unit, MetricKind::Gauge), Err(reason.into()), None);
     }
 
-    /// Ratios of counters, the second of them multiplexed, and of samples; a single sample has no
-    /// mean.
+    /// Adds two ratios of counters, the second of them multiplexed, and metrics of samples. The
+    /// latency is missing, for too few samples.
     pub(super) fn metrics(&mut self, ipc: Option<f64>) {
         match ipc {
             Some(ipc) => {
@@ -189,6 +195,7 @@ impl Fixture {
         self.attributes = plain;
     }
 
+    /// Adds a row with two events and the metrics.
     pub(super) fn row(&mut self, entity: Entity, clock: u64, ipc: Option<f64>) {
         self.about(Subject::Entity(entity), Attributes::default());
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -197,6 +204,8 @@ impl Fixture {
         self.metrics(ipc);
     }
 
+    /// Adds sampled accesses of a class, or of one of its data sources. `mean` is their mean
+    /// latency.
     pub(super) fn accesses(
         &mut self,
         operation: Class,
@@ -252,6 +261,7 @@ impl Fixture {
         }
     }
 
+    /// Adds a share of a socket's traffic, with its value and error.
     pub(super) fn share(&mut self, owner: Subject, share: Result<(f64, Option<f64>), NoShare>) {
         let attributes = Attributes {
             socket: Some(1),
@@ -279,6 +289,7 @@ impl Fixture {
     }
 }
 
+/// An estimate from samples, with an interval of 25% to each side.
 pub(super) fn sampled(value: f64) -> Estimate {
     Estimate {
         spread: Spread::Sampled(value * 0.75, value * 1.25),
@@ -286,6 +297,7 @@ pub(super) fn sampled(value: f64) -> Estimate {
     }
 }
 
+/// A place on socket 0, with the names of its devices.
 pub(super) fn place(device: Option<&str>, names: &[&str]) -> Subject {
     let place = MetricPlace {
         socket: Some(0),

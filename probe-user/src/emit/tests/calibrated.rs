@@ -1,4 +1,4 @@
-//! Shares by a calibration state an interval, its causes and what validates them.
+//! A share by a calibration has an interval, its error by cause, and what validates it.
 
 use super::{fixture, wide};
 use crate::{

@@ -12,7 +12,7 @@ fn mixed(number: u64) -> u64 {
 }
 
 impl Fixture {
-    /// Five events, the last three multiplexed, and eight metrics.
+    /// Adds the clock, five events of which the last three are multiplexed, and seven metrics.
     fn counted(&mut self, weight: u64) {
         let shares = [
             ("cycles", 3_100, 1.0),

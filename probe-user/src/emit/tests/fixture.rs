@@ -23,7 +23,7 @@ pub(in crate::emit) fn report() -> Report {
     fixture.accesses(Class::Load, None, 10, Some(64.0));
     fixture.accesses(Class::Load, Some(MemLevel::By(Source::L1d)), 9, Some(4.0));
     fixture.accesses(Class::Load, Some(MemLevel::Number(77)), 1, None);
-    // Sampled in another window: only totals are shown.
+    // Accesses that were sampled in another window: only their totals are shown.
     fixture.accesses(Class::Load, Some(MemLevel::By(Source::Remote)), 0, None);
     fixture.accesses(Class::Store, None, 1, None);
     fixture.accesses(Class::Store, Some(MemLevel::Unknown), 1, None);

@@ -49,7 +49,7 @@ fn usage() -> impl Strategy<Value = (UsageKey, UsageRow)> {
     })
 }
 
-/// Any number that JSON can represent: recordings have no others.
+/// Any number that JSON can represent. Recordings have no other numbers.
 fn number() -> impl Strategy<Value = f64> {
     prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO
 }
@@ -362,7 +362,7 @@ fn samples() -> impl Strategy<Value = SampleReading> {
     })
 }
 
-/// Samples of an event, of one owner at one address.
+/// Samples of an event by one owner at one address.
 fn sampled_event(samples: u64) -> SampleReading {
     let (cgroup, tgid, event) = (CgroupId(7), 3, 0);
     let source = 0x92;

@@ -175,14 +175,14 @@ fn series_of_container(plan: &Plan, sampled: Sampled) -> usize {
     of_container.map(|(_, count)| count).sum()
 }
 
-/// The promise of docs/reference/configuration.md.
+/// docs/reference/configuration.md promises this limit.
 #[test]
 fn a_container_has_at_most_60_series() {
-    let grace = planned("grace", "grace-hopper", 1);
-    let superchip = planned("grace", "grace-cpu-superchip", 2);
-    let spr = planned("spr", "sapphire-rapids", 2);
+    let grace = profile_plan("grace", "grace-hopper", 1);
+    let superchip = profile_plan("grace", "grace-cpu-superchip", 2);
+    let spr = profile_plan("spr", "sapphire-rapids", 2);
     // Without a profile: six events.
-    let epyc = planned_as("spr", "epyc-zen4", 2, |count, _| wanted(count));
+    let epyc = plan_of("spr", "epyc-zen4", 2, |count, _| wanted(count));
     let counts = [
         series_of_container(&grace, Sampled::Spe),
         series_of_container(&superchip, Sampled::Spe),
@@ -205,22 +205,22 @@ fn the_page_has_the_sizes_of_scrapes() {
     let machines = [
         (
             "Grace Hopper, sampled",
-            planned("grace", "grace-hopper", 1),
+            profile_plan("grace", "grace-hopper", 1),
             Sampled::Spe,
         ),
         (
             "Grace CPU Superchip, sampled",
-            planned("grace", "grace-cpu-superchip", 2),
+            profile_plan("grace", "grace-cpu-superchip", 2),
             Sampled::Spe,
         ),
         (
             "Sapphire Rapids, two sockets",
-            planned("spr", "sapphire-rapids", 2),
+            profile_plan("spr", "sapphire-rapids", 2),
             Sampled::Nothing,
         ),
         (
             "Sapphire Rapids, two sockets, sampled",
-            planned("spr", "sapphire-rapids", 2),
+            profile_plan("spr", "sapphire-rapids", 2),
             Sampled::Pebs,
         ),
     ];
@@ -245,6 +245,6 @@ fn the_page_has_the_sizes_of_scrapes() {
     let missing: Vec<_> = rows.iter().filter(|row| !page.contains(*row)).collect();
     assert!(
         missing.is_empty(),
-        "docs/reference/chart.md has not {missing:#?}"
+        "docs/reference/chart.md lacks {missing:#?}"
     );
 }

@@ -51,11 +51,12 @@ struct WebTls {
     max_version: Option<Spanned<String>>,
 }
 
-/// A mistake on the line of a value.
-fn line_error<T>(at: &Spanned<T>, what: String) -> (Option<u64>, String) {
-    (Some(at.referenced.line()), what)
+/// A mistake at the line of a value.
+fn line_error<T>(value: &Spanned<T>, what: String) -> (Option<u64>, String) {
+    (Some(value.referenced.line()), what)
 }
 
+/// A line of the file, if it is known, and the mistake there.
 type LineError = (Option<u64>, String);
 
 impl Settings {
@@ -86,13 +87,15 @@ impl Settings {
 
     /// The files that the settings depend on, the file itself first.
     pub(super) fn files(&self, path: &Path) -> Vec<PathBuf> {
-        let named = { self.tls_server_config.iter() }
+        let named_files = { self.tls_server_config.iter() }
             .flat_map(|tls| {
                 let both = [&tls.cert_file, &tls.key_file].into_iter();
                 both.chain(&tls.client_ca_file)
             })
             .map(|file| resolve_path(path, &file.value));
-        std::iter::once(path.to_owned()).chain(named).collect()
+        std::iter::once(path.to_owned())
+            .chain(named_files)
+            .collect()
     }
 
     /// Users and the hashes of their passwords.
@@ -141,7 +144,7 @@ fn in_file(path: &Path, (line, what): LineError) -> WebError {
     }
 }
 
-/// Resolves a path in the file, which is relative to the file.
+/// Resolves a path that the file names. It is relative to the file's directory.
 fn resolve_path(path: &Path, named: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new("/")).join(named)
 }
@@ -152,7 +155,7 @@ impl WebTls {
         let with_key = |name, file| move |what| line_error(file, format!("{key}.{name}: {what}"));
         let certificates = pem::certificates(&resolve_path(path, &self.cert_file.value))
             .map_err(with_key("cert_file", &self.cert_file))?;
-        let own = pem::key(&resolve_path(path, &self.key_file.value))
+        let private_key = pem::key(&resolve_path(path, &self.key_file.value))
             .map_err(with_key("key_file", &self.key_file))?;
         let provider = Arc::new(rustls_graviola::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -197,7 +200,7 @@ impl WebTls {
             }
         };
         builder
-            .with_single_cert(certificates, own)
+            .with_single_cert(certificates, private_key)
             .map_err(|error| {
                 line_error(
                     &self.key_file,
@@ -251,7 +254,7 @@ impl WebTls {
 /// Which clients may connect.
 enum ClientAuth {
     Any,
-    /// Those with a certificate of the CA; unless `always`, also those without any certificate.
+    /// Clients with a certificate of the CA. Unless `always`, also clients without any certificate.
     Verified {
         always: bool,
     },

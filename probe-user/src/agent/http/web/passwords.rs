@@ -29,7 +29,7 @@ pub(super) struct Passwords {
 
 /// State that outlives a version of the file.
 struct PasswordState {
-    /// Keyed hashes of verified passwords: bcrypt takes a tenth of a second.
+    /// Keyed hashes of verified passwords: verifying one again would take a tenth of a second.
     verified: Mutex<HashSet<u64>>,
     key: RandomState,
     /// Held until a verification ends, even if the client has left, so that guesses take at most
@@ -39,8 +39,8 @@ struct PasswordState {
 }
 
 impl Passwords {
-    /// None without users: everybody is admitted. Passwords that were verified with the users
-    /// `before` stay verified while their hashes are the same.
+    /// None without users: everybody is admitted. Passwords that were verified `before` stay
+    /// verified while the bcrypt hashes of their users are the same.
     pub(super) fn new(users: BTreeMap<String, String>, before: Option<&Self>) -> Option<Self> {
         let cost = users.values().map(|hash| cost(hash)).max()?;
         let state = before.map_or_else(
@@ -123,7 +123,7 @@ struct WaitingGuess<'a> {
 }
 
 impl<'a> WaitingGuess<'a> {
-    /// None if a guess of this address is waiting already, or too many are.
+    /// None if a guess of this address is waiting already, or too many guesses are.
     fn begin(state: &'a PasswordState, from: IpAddr) -> Option<Self> {
         let from = network(from);
         let mut waiting = lock(&state.waiting);
@@ -160,8 +160,8 @@ fn verify(password: &[u8], hash: Option<&str>, highest: u32) -> bool {
 }
 
 /// The costs of further hashes, which bring the work up to that of the highest cost. A hash of cost
-/// c takes 2^c rounds: the user's own hash and further ones of costs c, c+1 and so on, below the
-/// highest, add up to the rounds of the highest.
+/// c takes 2^c rounds: the user's own hash of cost c and further hashes of costs c, c+1 and so on,
+/// below the highest cost, add up to the rounds of the highest.
 pub(super) fn further_costs(own: Option<u32>, highest: u32) -> Range<u32> {
     match own {
         Some(own) => own..highest,

@@ -6,12 +6,13 @@ use super::*;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// Loads a file with this text. In errors, `F` is the file.
 fn load(text: &str) -> Result<Web, String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("web.yml");
     fs::write(&file, text).unwrap();
-    let named = file.display().to_string();
-    Web::load(Some(&file)).map_err(|error| error.to_string().replace(&named, "F"))
+    let file_name = file.display().to_string();
+    Web::load(Some(&file)).map_err(|error| error.to_string().replace(&file_name, "F"))
 }
 
 #[test]
@@ -92,16 +93,16 @@ async fn only_clients_with_a_password_are_admitted() {
     let web = load(&format!("basic_auth_users:\n  alice: {hash}\n")).unwrap();
     assert!(web.is_protected());
     let admits = async |headers: HeaderMap| {
-        let knew = web.knows(&headers);
+        let was_verified = web.already_admits(&headers);
         (
             web.admits(&headers, ADDRESS).await == Admission::Granted,
-            knew,
+            was_verified,
         )
     };
-    // The second time it is known.
-    for knew in [false, true] {
+    // The second time, the password was verified before.
+    for was_verified in [false, true] {
         let right = authorization("Basic", "alice:s3cret:ü".as_bytes());
-        assert_eq!(admits(right).await, (true, knew));
+        assert_eq!(admits(right).await, (true, was_verified));
     }
     assert!(
         admits(authorization("basic", "alice:s3cret:ü".as_bytes()))
@@ -131,7 +132,6 @@ fn every_guess_takes_the_same_work() {
     }
 }
 
-/// A verified password stays verified until its own hash changes.
 #[tokio::test]
 async fn a_verified_password_stays_verified_until_its_hash_changes() {
     let users = |hashes: &[(&str, &str)]| {
@@ -153,7 +153,7 @@ async fn a_verified_password_stays_verified_until_its_hash_changes() {
     assert!(!third.is_known("alice", b"a"));
 }
 
-/// One guess per address waits; more get `Busy` at once.
+/// One guess per address waits; further guesses get `Busy` at once.
 #[tokio::test]
 async fn guesses_of_one_address_do_not_pile_up() {
     // The work of a guess is long enough for all others to arrive meanwhile.
@@ -175,7 +175,7 @@ async fn guesses_of_one_address_do_not_pile_up() {
     );
     use Admission::{Busy, Denied};
     assert_eq!(admissions, (Denied, Busy, Denied, Busy));
-    // A network of IPv6 is one client.
+    // All addresses of an IPv6 network are one client.
     let [first, second] = [1, 2].map(|last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]));
     let admissions = tokio::join!(guess("alice", first), guess("alice", second));
     assert_eq!(admissions, (Denied, Busy));
@@ -183,7 +183,7 @@ async fn guesses_of_one_address_do_not_pile_up() {
     assert_eq!(guess("alice", first).await, Denied);
 }
 
-/// A hash runs to its end even if the client has left, and no other begins before that.
+/// A hash runs to its end even if the client has left, and no other hash begins before.
 #[tokio::test]
 async fn a_hash_runs_to_its_end_after_its_client_left() {
     let hash = bcrypt::hash_with_salt("a", 8, [7; 16]).unwrap();

@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// A report of a container: name of the event, its group, count and time since the session began.
-fn in_groups(events: &[(&str, u32, u64, u64)]) -> Report {
+/// A report of a container, by event: its name, its group, and its count and time since the session
+/// began.
+fn report_by_group(events: &[(&str, u32, u64, u64)]) -> Report {
     let mut report = Report::for_agent();
     let subject = report.subject(Subject::Entity(container(1)));
     for (name, group, raw, time) in events {
@@ -61,15 +62,15 @@ fn the_time_of_a_group_goes_on_if_one_of_its_counts_was_unknown() {
     let unfolded = Folded::default();
     let events = || groups(&[&["faults", "clock"]]);
     ledger.begin_session(events(), false);
-    ledger.apply_totals(&mut in_groups(&[("clock", 0, 100, 1_000)]), &unfolded);
+    ledger.apply_totals(&mut report_by_group(&[("clock", 0, 100, 1_000)]), &unfolded);
     ledger.begin_session(events(), false);
-    let mut known = in_groups(&[("faults", 0, 2, 300), ("clock", 0, 30, 300)]);
-    ledger.apply_totals(&mut known, &unfolded);
+    let mut second = report_by_group(&[("faults", 0, 2, 300), ("clock", 0, 30, 300)]);
+    ledger.apply_totals(&mut second, &unfolded);
     let expected = [
         ("faults", 0, 2, 1_300, 2.0),
         ("clock", 0, 130, 1_300, 130.0),
     ];
-    assert_eq!(exported(&known), expected);
+    assert_eq!(exported(&second), expected);
 }
 
 /// The `_enabled_seconds_total` of a group applies to each of its events.
@@ -78,7 +79,7 @@ fn a_group_whose_events_change_gets_new_counts_and_times() {
     let mut ledger = Ledger::default();
     let unfolded = Folded::default();
     ledger.begin_session(groups(&[&["clock", "faults"]]), false);
-    let mut first = in_groups(&[("clock", 0, 100, 1_000), ("faults", 0, 7, 1_000)]);
+    let mut first = report_by_group(&[("clock", 0, 100, 1_000), ("faults", 0, 7, 1_000)]);
     ledger.apply_totals(&mut first, &unfolded);
     let both = [
         ("clock", 0, 100, 1_000, 100.0),
@@ -88,7 +89,7 @@ fn a_group_whose_events_change_gets_new_counts_and_times() {
 
     // Other events at the same index of the plan are another group. Estimates continue.
     ledger.begin_session(groups(&[&["clock", "minor"], &["faults"]]), false);
-    let mut second = in_groups(&[
+    let mut second = report_by_group(&[
         ("clock", 0, 30, 300),
         ("minor", 0, 5, 300),
         ("faults", 1, 2, 300),
@@ -103,7 +104,7 @@ fn a_group_whose_events_change_gets_new_counts_and_times() {
 
     // The first group again, at another index: it continues.
     ledger.begin_session(groups(&[&["cycles"], &["clock", "faults"]]), false);
-    let mut third = in_groups(&[
+    let mut third = report_by_group(&[
         ("cycles", 0, 1, 10),
         ("clock", 1, 10, 10),
         ("faults", 1, 1, 10),
@@ -126,19 +127,19 @@ fn groups_with_the_same_events_have_different_numbers() {
     }
 }
 
-/// A session that continues totals begins at 0 with events that the last session did not count.
+/// In a session that continues totals, an event that the last session did not count begins at 0.
 #[test]
 fn an_event_skipped_for_a_session_is_then_counted_from_zero() {
     let mut ledger = Ledger::default();
     let unfolded = Folded::default();
-    let with = [("clock", 0, 10, 10), ("cycles", 1, 100, 10)];
+    let with_cycles = [("clock", 0, 10, 10), ("cycles", 1, 100, 10)];
     ledger.begin_session(groups(&[&["clock"], &["cycles"]]), false);
-    ledger.apply_totals(&mut in_groups(&with), &unfolded);
+    ledger.apply_totals(&mut report_by_group(&with_cycles), &unfolded);
     ledger.begin_session(groups(&[&["clock"]]), true);
-    ledger.apply_totals(&mut in_groups(&[("clock", 0, 20, 20)]), &unfolded);
+    ledger.apply_totals(&mut report_by_group(&[("clock", 0, 20, 20)]), &unfolded);
     ledger.begin_session(groups(&[&["clock"], &["cycles"]]), true);
-    let mut back = in_groups(&[("clock", 0, 30, 30), ("cycles", 1, 150, 15)]);
+    let mut back = report_by_group(&[("clock", 0, 30, 30), ("cycles", 1, 150, 15)]);
     ledger.apply_totals(&mut back, &unfolded);
-    let whole = [("clock", 0, 30, 30, 30.0), ("cycles", 1, 250, 25, 250.0)];
-    assert_eq!(exported(&back), whole);
+    let expected = [("clock", 0, 30, 30, 30.0), ("cycles", 1, 250, 25, 250.0)];
+    assert_eq!(exported(&back), expected);
 }

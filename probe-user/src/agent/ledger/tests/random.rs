@@ -26,9 +26,10 @@ proptest! {
         let mut counted = [0_u64; 4];
         let mut began = 0;
         let mut last: HashMap<Entity, u64> = HashMap::new();
-        let mut all = 0_u64;
+        let mut total_counted = 0_u64;
         for (at, (gains, folds, event)) in windows.into_iter().enumerate() {
-            // A restart that continues the session's totals or not, or a new session.
+            // 0: a restart that continues the session's totals; 1: a restart that does not; 2: a
+            // new session.
             if event <= 1 {
                 ledger = restarted(&ledger);
                 ledger.begin_session(Vec::new(), event == 0);
@@ -41,7 +42,7 @@ proptest! {
             let mut rows = Vec::new();
             for id in 0..4_u8 {
                 counted[id as usize] += gains[id as usize];
-                all += gains[id as usize];
+                total_counted += gains[id as usize];
                 rows.push((id, began, counted[id as usize]));
             }
             let ids: Vec<u8> = (0..4).filter(|id| folds[*id as usize]).collect();
@@ -53,7 +54,7 @@ proptest! {
                     prop_assert!(now >= before, "{entity:?}: {now} after {before}");
                 }
             }
-            prop_assert_eq!(last.values().sum::<u64>(), all);
+            prop_assert_eq!(last.values().sum::<u64>(), total_counted);
         }
     }
 
@@ -79,7 +80,7 @@ proptest! {
                 Step::Decrease(back) => {
                     counted = counted.saturating_sub(back).max(most.div_ceil(2)).min(counted);
                 }
-                // A reset that shows by another start, or by the size of the fall.
+                // A reset shows by a new start, or only by a fall to less than half.
                 Step::Reset(shows_by_start) => {
                     start += u64::from(shows_by_start);
                     before = before.saturating_add(most);
@@ -109,7 +110,7 @@ proptest! {
         let mut began = 0;
         for (at, (gains, event)) in windows.into_iter().enumerate() {
             if event <= 1 {
-                // A restart that continues the session's totals or not.
+                // 0: a restart that continues the session's totals; 1: a restart that does not.
                 ledger = restarted(&ledger);
                 ledger.begin_session(Vec::new(), event == 0);
                 counted = [0; 3];

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A report of the nanoseconds that container 1 waited behind another since second `began`.
+/// A report of the nanoseconds that container 1 waited behind `other` since second `began`.
 fn behind(other: u8, began: u64, nanos: u64) -> Report {
     let mut report = report(&[(1, 0, 100)]);
     let metric = report.add_metric(MetricInfo {
@@ -36,14 +36,14 @@ fn waited(report: &Report) -> u64 {
 fn waits_that_a_row_no_longer_names_are_forgotten() {
     let mut ledger = Ledger::default();
     let none = folded(&[]);
-    let known = |ledger: &Ledger| ledger.attributes.iter().count();
+    let attribute_count = |ledger: &Ledger| ledger.attributes.iter().count();
     assert!(ledger.apply_totals(&mut behind(2, 0, 10), &none));
-    let first = known(&ledger);
+    let first = attribute_count(&ledger);
     for other in 3..200 {
         let mut report = behind(other, u64::from(other), 5);
         assert!(ledger.apply_totals(&mut report, &none));
         assert_eq!(waited(&report), 5);
-        assert!(known(&ledger) < first + MOST_WAITS, "{other}");
+        assert!(attribute_count(&ledger) < first + MOST_WAITS, "{other}");
         let account = &ledger.accounts[&Subject::Entity(container(1))];
         assert_eq!(account.session.len(), 2);
         assert!(account.counts.len() <= 1 + MOST_WAITS);
@@ -60,7 +60,7 @@ fn waits_that_a_row_no_longer_names_are_forgotten() {
     assert_eq!(raw(&again, &container(1)), Some(100));
 }
 
-/// A row without waits in a window keeps the names of those it waited for.
+/// A row without waits in a window keeps the totals of its earlier waits.
 #[test]
 fn waits_go_on_after_a_window_without_waits() {
     let mut ledger = Ledger::default();

@@ -41,7 +41,7 @@ const VALID: ServerTls = ServerTls {
 
 type Received = mpsc::Receiver<(OtlpRequest, Option<String>)>;
 
-/// A collector behind TLS on its own port, and a channel of its requests.
+/// The address of a collector behind TLS on its own port, and a channel that receives its requests.
 fn behind_tls(server_tls: &ServerTls) -> (SocketAddr, Received) {
     let provider = Arc::new(rustls_graviola::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -139,6 +139,7 @@ fn push(to: &str, tls: ClientTls) -> Result<(), String> {
     })
 }
 
+/// Why a request to `to` fails. `D` stands for the directory of the agent's files.
 fn refusal(to: &str, files: &Files) -> String {
     let why = push(to, ClientTls::load(&files.config().tls).unwrap()).unwrap_err();
     why.replace(&files.0.path().display().to_string(), "D")
@@ -192,12 +193,12 @@ fn a_refusal_is_one_sentence() {
         "its certificate is for elsewhere.example and not for localhost: use a name in \
          otlp.endpoint that it has"
     );
-    let web = ServerTls {
+    let http1_server = ServerTls {
         protocol: b"http/1.1",
         ..VALID
     };
     assert_eq!(
-        refused(&web, "ca.pem"),
+        refused(&http1_server, "ca.pem"),
         "what answers there speaks TLS and no gRPC: name the collector's gRPC port, 4317 as a rule"
     );
     let (plain, _received) = collector(Vec::new());
@@ -244,9 +245,9 @@ fn a_collector_may_ask_for_a_certificate() {
     exporter.finish(LONG);
 }
 
-/// Each connection reads the files again, and uses the last valid ones if they are invalid.
+/// Each connection reads the files again. If they are invalid, it uses the last valid files.
 #[test]
-fn renewed_files_are_read() {
+fn renewed_files_are_used_by_the_next_connection() {
     let (address, received) = behind_tls(&VALID);
     let to = format!("https://localhost:{}", address.port());
     let files = Files::with_ca("other-ca.pem");

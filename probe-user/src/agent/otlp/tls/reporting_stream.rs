@@ -61,17 +61,17 @@ impl AsyncWrite for ReportingStream {
 }
 
 impl ReportingStream {
-    /// After a failed write, reads until an error, which may hold the peer's reason.
+    /// After a failed write, reads once: the error of the read may have the peer's reason.
     fn with_reason<T>(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
+        result: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if let Poll::Ready(Err(_)) = written {
-            let mut rest = [0; 1024];
+        if let Poll::Ready(Err(_)) = result {
+            let mut buffer = [0; 1024];
             // `poll_read` reports its error.
-            let _ = ready!(self.poll_read(context, &mut ReadBuf::new(&mut rest)));
+            let _ = ready!(self.poll_read(context, &mut ReadBuf::new(&mut buffer)));
         }
-        written
+        result
     }
 }

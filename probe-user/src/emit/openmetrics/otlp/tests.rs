@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     emit::{
         Dialect, Exposition,
-        openmetrics::tests::{Samples as Read, histogram_samples, read, with_histograms},
+        openmetrics::tests::{Samples, histogram_samples, read, with_histograms},
         tests::{hostile, report},
     },
     join::Entity,
@@ -63,8 +63,8 @@ fn value(point: &NumberDataPoint) -> f64 {
 }
 
 /// The samples of requests, named as by the Prometheus exporter of a collector.
-fn received(requests: &[OtlpRequest]) -> Read {
-    let mut all = Read::new();
+fn received(requests: &[OtlpRequest]) -> Samples {
+    let mut all = Samples::new();
     for metric in requests.iter().flat_map(metrics) {
         let suffix = match metric.data {
             Some(Data::Sum(_)) => "_total",
@@ -95,7 +95,7 @@ fn received(requests: &[OtlpRequest]) -> Read {
     all
 }
 
-fn scraped(report: &Report) -> Read {
+fn scraped(report: &Report) -> Samples {
     let text = Exposition::default().write(report, Dialect::OpenMetrics);
     read(&String::from_utf8(text).unwrap())
 }
