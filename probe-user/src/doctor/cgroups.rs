@@ -85,7 +85,7 @@ fn mounted(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     AREA.ok("cgroup2", format!("{mount}, with {below} below the root"))
 }
 
-/// The controllers on v1 hierarchies.
+/// Names of the controllers on v1 hierarchies.
 fn v1_hierarchies(subject: &Subject) -> Vec<String> {
     controllers(subject)
         .into_iter()
@@ -118,8 +118,8 @@ fn controllers(subject: &Subject) -> Vec<Controller> {
     text.lines().filter_map(parse).collect()
 }
 
-/// The loss without the controller.
-fn loss() -> Loss {
+/// The loss without the `perf_event` controller.
+fn controller_loss() -> Loss {
     Loss::new(
         "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook works without it",
     )
@@ -138,7 +138,7 @@ fn controller_on_v1(subject: &Subject) -> Option<Finding> {
         Some(mount) => format!("on the v1 hierarchy at {mount}"),
         None => "on a v1 hierarchy".to_owned(),
     };
-    let loss = loss().advise(UNIFIED).run(
+    let loss = controller_loss().advise(UNIFIED).run(
         "or take it off v1 (it goes back once no cgroup is left below that mount)",
         mount.as_deref().map_or_else(
             || "sudo umount /sys/fs/cgroup/perf_event".to_owned(),
@@ -154,9 +154,9 @@ fn v1_mount(subject: &Subject) -> Option<String> {
     text.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         let mut right = right.split(' ');
-        let v1 = right.next()? == "cgroup";
+        let is_v1 = right.next()? == "cgroup";
         let options = right.nth(1)?;
-        let has_controller = v1 && options.split(',').any(|option| option == "perf_event");
+        let has_controller = is_v1 && options.split(',').any(|option| option == "perf_event");
         has_controller.then(|| left.split(' ').nth(4).map(str::to_owned))?
     })
 }
@@ -165,13 +165,14 @@ fn controller(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     let check = "perf_event";
     match perf_event(subject) {
         Some(controller) if !controller.enabled => {
-            let loss =
-                loss().advise("take `cgroup_disable=perf_event` off the kernel's command line");
+            let loss = controller_loss()
+                .advise("take `cgroup_disable=perf_event` off the kernel's command line");
             return AREA.missing(check, "switched off at boot", loss);
         }
         Some(_) => {}
         None => {
-            let loss = loss().advise("boot a kernel that is built with CONFIG_CGROUP_PERF=y");
+            let loss =
+                controller_loss().advise("boot a kernel that is built with CONFIG_CGROUP_PERF=y");
             return AREA.missing(check, "/proc/cgroups does not list the controller", loss);
         }
     }
@@ -194,7 +195,7 @@ fn on_children(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
         Ok(()) => AREA.ok(check, format!("on cgroup2 and on its child cgroup {name}")),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
             let control = hierarchy.mount.join("cgroup.subtree_control");
-            let loss = loss().run(
+            let loss = controller_loss().run(
                 "any controller that is written there brings it (systemd does so on most nodes)",
                 format!("echo +pids | sudo tee {}", control.display()),
             );

@@ -76,7 +76,7 @@ pub struct MultiplexedGroup {
 impl CounterProfile {
     /// The profile of the subject's machine; None if its PMUs cannot be read, or counting is not
     /// permitted.
-    pub(super) fn of(subject: &Subject, pmus: Option<&Pmus>) -> Option<Self> {
+    pub(super) fn for_subject(subject: &Subject, pmus: Option<&Pmus>) -> Option<Self> {
         if !subject.may_count() {
             return None;
         }
@@ -87,12 +87,12 @@ impl CounterProfile {
             catalogue: &Catalogue::builtin().ok()?,
             hardware: Hardware::detect(&subject.machine),
         };
-        // Without a log, since doctor itself reports what the commands log.
+        // Plans without a log, since doctor itself reports what the commands would log.
         with_default(NoSubscriber::new(), || planner.profile()).ok()
     }
 }
 
-/// Makes the plans of commands on a machine.
+/// Makes the plans of commands that count their defaults.
 struct Planner<'a> {
     subject: &'a Subject,
     machine: &'a Machine,
@@ -205,7 +205,8 @@ impl Planner<'_> {
         cpu.map_or(1, |cpu| plan.multiplexed_groups(cpu).count().max(1))
     }
 
-    /// The default events of the cores, if no counter is left for some of them.
+    /// All default events of the cores as they would be multiplexed; None unless some of them have
+    /// no counter.
     fn all(&self, default_events: &DefaultEvents, capacity: &Capacity) -> Option<MultiplexedGroup> {
         let left_out = default_events
             .left_out
@@ -226,9 +227,9 @@ impl Planner<'_> {
             ..PlanRequest::default()
         };
         let (machine, catalogue) = (self.machine, self.catalogue);
-        let all = request.plan_within(capacity, machine, catalogue, self.hardware);
-        let all = all.ok()?;
-        let groups = (0..all.groups.len()).map(|group| self.one_of(&all, group));
+        let plan = request.plan_within(capacity, machine, catalogue, self.hardware);
+        let plan = plan.ok()?;
+        let groups = (0..plan.groups.len()).map(|group| self.one_of(&plan, group));
         Some(MultiplexedGroup {
             events,
             one_of: groups.max()?,

@@ -33,10 +33,10 @@ pub(super) fn check(
 
 fn watchdog(subject: &Subject, config: Option<&KernelConfig>, has_core: bool) -> Finding {
     let check = "NMI watchdog";
-    let on = subject
+    let is_on = subject
         .proc("sys/kernel/nmi_watchdog")
         .is_some_and(|value| value != "0");
-    if !on {
+    if !is_on {
         return AREA.ok(check, "off");
     }
     if !has_core {
@@ -57,7 +57,8 @@ fn watchdog(subject: &Subject, config: Option<&KernelConfig>, has_core: bool) ->
     AREA.degraded(check, "on", loss)
 }
 
-/// A session needs a descriptor for each event and CPU, whatever the number of containers.
+/// The finding about the limit of open files. A session needs a descriptor for each event and CPU,
+/// whatever the number of containers.
 fn descriptors(subject: &Subject) -> Option<Finding> {
     let check = "open files";
     let online = subject.machine.online().ok()?.len() as u64;
@@ -82,8 +83,8 @@ fn descriptors(subject: &Subject) -> Option<Finding> {
     })
 }
 
-/// Resctrl's monitoring groups, with which the hardware itself counts the memory traffic of each
-/// group.
+/// The finding about resctrl's monitoring groups: the hardware itself counts the memory traffic of
+/// each.
 fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     let check = "resctrl";
     let loss = Loss::new(

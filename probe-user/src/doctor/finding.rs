@@ -55,9 +55,9 @@ pub struct Finding {
 pub enum State {
     /// Nothing is lost.
     Ok,
-    /// The subject exists, but does less than it could.
+    /// The subject of the check exists, but does less than it could.
     Degraded(Loss),
-    /// The subject does not exist.
+    /// The subject of the check does not exist.
     Missing {
         /// The loss without it.
         loss: Loss,
@@ -147,7 +147,7 @@ impl Area {
         self.finding(check, found, State::Degraded(loss))
     }
 
-    /// A check that did not find something optional.
+    /// A check that lacks something optional.
     pub(super) fn missing(
         self,
         check: impl Into<String>,
@@ -158,7 +158,7 @@ impl Area {
         self.finding(check, found, State::Missing { loss, needed })
     }
 
-    /// A check that did not find something that counting per container needs.
+    /// A check that lacks something that counting per container needs.
     pub(super) fn stops(
         self,
         check: impl Into<String>,

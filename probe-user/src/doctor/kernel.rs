@@ -16,7 +16,7 @@ const AREA: Area = Area::Kernel;
 const FLOOR: (u32, u32) = (6, 1);
 
 /// An option of the kernel's configuration that counting uses.
-struct RequiredOption {
+struct KernelOption {
     /// The name without `CONFIG_`.
     option: &'static str,
     /// The loss without it.
@@ -25,38 +25,38 @@ struct RequiredOption {
     needed: bool,
 }
 
-const REQUIRED: [RequiredOption; 7] = [
-    RequiredOption {
+const OPTIONS: [KernelOption; 7] = [
+    KernelOption {
         option: "BPF_SYSCALL",
         lost: "everything: no eBPF program can be loaded",
         needed: true,
     },
-    RequiredOption {
+    KernelOption {
         option: "BPF_EVENTS",
         lost: "everything: no program can be attached to the scheduler",
         needed: true,
     },
-    RequiredOption {
+    KernelOption {
         option: "PERF_EVENTS",
         lost: "everything: no counter can be opened",
         needed: true,
     },
-    RequiredOption {
+    KernelOption {
         option: "CGROUPS",
         lost: "everything: there are no containers to count for",
         needed: true,
     },
-    RequiredOption {
+    KernelOption {
         option: "DEBUG_INFO_BTF",
         lost: "everything: the programs cannot find the kernel's fields",
         needed: true,
     },
-    RequiredOption {
+    KernelOption {
         option: "BPF_JIT",
         lost: "speed: the programs are interpreted, at every context switch",
         needed: false,
     },
-    RequiredOption {
+    KernelOption {
         option: "CGROUP_PERF",
         lost: "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook works \
                without it",
@@ -141,7 +141,7 @@ fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
             ),
         ];
     };
-    let (set, unset): (Vec<&RequiredOption>, Vec<&RequiredOption>) = REQUIRED
+    let (set, unset): (Vec<&KernelOption>, Vec<&KernelOption>) = OPTIONS
         .iter()
         .partition(|wanted| config.built(wanted.option) == Built::In);
     let names: Vec<String> = set

@@ -37,7 +37,7 @@ pub fn examine(subject: &Subject) -> Diagnosis {
     findings.extend(pmus::check(subject, config, &pmus));
     findings.extend(spe::check(subject, config, &pmus));
     findings.extend(counters::check(subject, config, &pmus));
-    let counters = CounterProfile::of(subject, pmus.as_ref().ok().copied());
+    let counters = CounterProfile::for_subject(subject, pmus.as_ref().ok().copied());
     findings.extend(
         counters
             .iter()

@@ -1,4 +1,4 @@
-//! The core PMU and the uncore PMUs: which exist, and what is lost without the others.
+//! The core PMU and the uncore PMUs: which exist, and what is lost without those that do not.
 
 use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch};
 use crate::{
@@ -44,7 +44,7 @@ pub(super) fn check(
     findings
 }
 
-/// NUMA nodes within a socket, which no counter tells apart.
+/// The finding about NUMA nodes within a socket: no counter tells them apart.
 fn clusters(subject: &Subject) -> Option<Finding> {
     let nodes = subject.machine.topology().nodes_per_socket();
     let found = format!("up to {nodes}: counts and shares of memory traffic are of whole sockets");
@@ -87,8 +87,8 @@ fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Findin
     AREA.missing(check, found, loss)
 }
 
-/// On arm64 before 6.4 the driver had no option of its own: an unset option is a reason only if the
-/// driver is missing.
+/// Remedies for a missing core PMU on arm64. Before Linux 6.4 the driver had no option of its own,
+/// so an unset option is a reason only if the driver is missing.
 fn core_remedies(config: Option<&KernelConfig>) -> Vec<super::Remedy> {
     let unset: Vec<&str> = CORE_ARM
         .into_iter()
@@ -116,7 +116,7 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
     let all: Vec<&Pmu> = pmus
         .iter()
         .filter(|pmu| matches!(pmu.kind, PmuKind::Uncore { .. }))
-        // SPE's PMU has a cpumask too. It has checks of its own.
+        // SPE's PMU has a cpumask too, but SPE has checks of its own.
         .filter(|pmu| !is_spe(&pmu.name))
         .collect();
     let with_prefix = |prefix: &str| -> Vec<&Pmu> {
@@ -153,8 +153,8 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
     findings
 }
 
-/// On Tegra410 the register that links root complexes to devices is readable only with
-/// `CAP_SYS_ADMIN`.
+/// The finding about PCI devices without a name. On Tegra410 the register that links root complexes
+/// to devices is readable only with `CAP_SYS_ADMIN`.
 fn devices(subject: &Subject, pmus: &Pmus) -> Option<Finding> {
     let machine = &subject.machine;
     let catalogue = Catalogue::builtin().ok()?;
@@ -193,22 +193,27 @@ fn unknown_platform(subject: &Subject, all: &[&Pmu]) -> Finding {
     AREA.missing(check, found, loss)
 }
 
+/// The finding about a family of which PMUs exist.
 fn present(family: &UncoreSpec, pmus: &[&Pmu]) -> Finding {
     let check = family.pmu.trim_end_matches('_');
-    let dead: Vec<&str> = pmus
+    let without_cpu: Vec<&str> = pmus
         .iter()
         .filter(|pmu| matches!(&pmu.kind, PmuKind::Uncore { cpus } if cpus.is_empty()))
         .map(|pmu| pmu.name.as_str())
         .collect();
-    if dead.is_empty() {
+    if without_cpu.is_empty() {
         return AREA.ok(check, names(pmus));
     }
-    let dead = dead.join(", ");
-    let loss = Loss::new(format!("the counts of {dead}")).run(
+    let without_cpu = without_cpu.join(", ");
+    let loss = Loss::new(format!("the counts of {without_cpu}")).run(
         "bring a CPU of that socket online",
         "echo 1 | sudo tee /sys/devices/system/cpu/cpuN/online",
     );
-    AREA.degraded(check, format!("no CPU in the cpumask of {dead}"), loss)
+    AREA.degraded(
+        check,
+        format!("no CPU in the cpumask of {without_cpu}"),
+        loss,
+    )
 }
 
 /// The finding about missing PMUs of one driver.

@@ -28,7 +28,7 @@ impl Diagnosis {
             } = finding;
             writeln!(out, "  {:<9} {check}: {found}", state.name())?;
             if let Some(loss) = state.loss() {
-                self::loss(out, loss)?;
+                write_loss(out, loss)?;
             }
         }
         writeln!(out, "verdict: {}", self.verdict())
@@ -73,7 +73,7 @@ impl Diagnosis {
     }
 }
 
-fn loss(out: &mut impl Write, loss: &Loss) -> io::Result<()> {
+fn write_loss(out: &mut impl Write, loss: &Loss) -> io::Result<()> {
     let indent = " ".repeat(12);
     writeln!(out, "{indent}lost: {}", loss.lost)?;
     for remedy in &loss.remedies {

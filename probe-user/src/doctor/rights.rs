@@ -7,8 +7,8 @@ use crate::machine::capabilities;
 
 const AREA: Area = Area::Rights;
 
-/// The sysctls weaken the machine's security for all users (after the warning in NVIDIA's Grace
-/// guide, "Configuring Perf").
+/// A warning: the sysctls weaken the machine's security for all users (after the warning in
+/// NVIDIA's Grace guide, "Configuring Perf").
 const WARNING: &str = "the settings below apply to every user of this machine, not only to \
      pmuscope: first read what they open (Documentation/admin-guide/perf-security.rst), and ask \
      the administrator";
@@ -64,8 +64,8 @@ fn grant(subject: &Subject, loss: Loss) -> Loss {
     .run("or run it as root", format!("sudo {binary} doctor"))
 }
 
-/// Levels up to 2 are those of the upstream kernel. Debian's and Ubuntu's kernels add 3 and 4, at
-/// which they require `CAP_SYS_ADMIN`.
+/// The finding about `kernel.perf_event_paranoid`. Levels up to 2 are those of the upstream kernel.
+/// Debian's and Ubuntu's kernels add 3 and 4, at which they require `CAP_SYS_ADMIN`.
 fn perf_event_paranoid(subject: &Subject) -> Finding {
     let check = "perf_event_paranoid";
     let Some(level) = setting(subject, "perf_event_paranoid") else {

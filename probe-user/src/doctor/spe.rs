@@ -18,6 +18,7 @@ use crate::{
 
 const AREA: Area = Area::Spe;
 
+/// What is lost without SPE.
 const LOST: &str = "where loads get their data from and how long that takes, per container";
 
 fn driver() -> Driver {
@@ -33,7 +34,7 @@ const RECORD_BYTES: usize = 64;
 /// Nanoseconds to decode a record in the kernel (measured on Linux 6.18, x86-64).
 const NANOS_PER_RECORD: usize = 127;
 
-/// Default limit of the time with interrupts off for a chunk, in nanoseconds.
+/// Default limit of the time with interrupts off to decode a chunk, in nanoseconds.
 const IRQ_OFF_MAX_NANOS: usize = 50_000;
 
 pub(super) fn check(
@@ -101,14 +102,14 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
         return AREA.missing("driver", found, loss.advise(advice));
     }
     let built = config.map(|config| config.built("ARM_SPE_PMU"));
-    let isolated = subject
+    let is_isolated = subject
         .sys("devices/system/cpu/vulnerabilities/meltdown")
         .is_some_and(|text| text.contains("PTI"));
-    let off = subject.proc("cmdline").is_some_and(|line| {
+    let is_switched_off = subject.proc("cmdline").is_some_and(|line| {
         let mut words = line.split_whitespace();
         words.any(|word| matches!(word, "kpti=off" | "kpti=0" | "kpti=n" | "kpti=no"))
     });
-    let (found, mut loss) = if isolated && !off && built != Some(Built::Not) {
+    let (found, mut loss) = if is_isolated && !is_switched_off && built != Some(Built::Not) {
         let advice = "boot without isolation of page tables: add `kpti=off` to the kernel's \
              command line (this removes the protection against Meltdown: ask the administrator \
              first)";
@@ -127,7 +128,8 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     AREA.missing("driver", found, loss)
 }
 
-/// A chunk is at least a page, and is decoded with interrupts off, so large pages take long.
+/// The finding about the page size. A chunk of SPE's buffer is at least a page, and is decoded with
+/// interrupts off, so large pages take long.
 fn page_size(subject: &Subject) -> Finding {
     let page = subject.process.page_size;
     let records = page / RECORD_BYTES;

@@ -32,7 +32,7 @@ pub(super) struct Process {
     pub(super) arch: Arch,
     /// Effective capabilities.
     pub(super) capabilities: CapabilitySet,
-    /// In bytes.
+    /// Bytes of a page.
     pub(super) page_size: usize,
     /// Hard limit of open files; None: no limit.
     pub(super) descriptors: Option<u64>,
@@ -139,7 +139,7 @@ impl Subject {
 
     /// Whether this is a virtual machine, as far as it can be detected.
     pub(super) fn is_virtual(&self) -> bool {
-        let flag = || {
+        let has_hypervisor_flag = || {
             let cpuinfo = self.proc("cpuinfo")?;
             let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
             Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
@@ -152,7 +152,7 @@ impl Subject {
                 .is_some_and(|product| !product.contains(".metal")),
             _ => false,
         };
-        flag() == Some(true)
+        has_hypervisor_flag() == Some(true)
             || self
                 .sys("class/dmi/id/sys_vendor")
                 .is_some_and(|vendor| is_virtual_vendor(&vendor))

@@ -28,7 +28,7 @@ use crate::{
 const AREA: Area = Area::Trials;
 
 /// How long the session counts.
-const TRIAL: Duration = Duration::from_millis(50);
+const TRIAL_TIME: Duration = Duration::from_millis(50);
 
 /// The events of the session, if the machine has hardware counters.
 pub(super) const TRIAL_EVENTS: &str = "task-clock,cycles,instructions";
@@ -56,7 +56,7 @@ pub(super) trait Trials {
         pmus: &Pmus,
     ) -> Vec<(String, Result<plan::CounterTestResult, CounterTestError>)>;
 
-    /// Loads and attaches the programs, counts for [`TRIAL`], and detaches them.
+    /// Loads and attaches the programs, counts for [`TRIAL_TIME`], and detaches them.
     fn count(&self) -> Result<TrialResult, String>;
 }
 
@@ -67,7 +67,7 @@ pub(super) struct TrialResult {
     pub(super) owners: usize,
     /// Charged time, idle included, as a percentage of the CPUs' time.
     pub(super) percent: u32,
-    /// Error of `percent`: a CPU's window begins and ends at some moment of the two pulls.
+    /// Error of `percent`: a CPU's window begins and ends at some moment within the two pulls.
     pub(super) within: u32,
     /// Nanoseconds to read a counter: a hardware counter, if there is one.
     pub(super) read: Option<u64>,
@@ -181,7 +181,7 @@ fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
             let mut found = format!(
                 "programs loaded and attached, {owners} owners charged in {} ms, {percent}% ± \
                  {within}% of the CPUs' time accounted for",
-                TRIAL.as_millis()
+                TRIAL_TIME.as_millis()
             );
             if let Some((read, ppm)) = read.zip(ppm) {
                 let (percent, hundredths) = (ppm / 10_000, ppm % 10_000 / 100);
@@ -249,7 +249,7 @@ impl Trials for RunningKernel {
             };
             Session::start(config, &self.machine).map_err(failed)
         };
-        // Hardware counters if possible: they cost more to read.
+        // Counts hardware events if possible, since they cost more to read.
         let mut session = start(TRIAL_EVENTS).or_else(|_| start("task-clock"))?;
         let mut pull_time = Duration::ZERO;
         let mut pull = || {
@@ -259,7 +259,7 @@ impl Trials for RunningKernel {
             snapshot
         };
         let first = pull()?;
-        thread::sleep(TRIAL);
+        thread::sleep(TRIAL_TIME);
         let last = pull()?;
         let cost = last.health.cost;
         let window = Window::between(&first, &last, session.plan());
@@ -277,7 +277,7 @@ impl Trials for RunningKernel {
         if charged == 0 {
             return Err(format!(
                 "the programs were loaded and attached, and charged nothing in {} ms",
-                TRIAL.as_millis()
+                TRIAL_TIME.as_millis()
             ));
         }
         Ok(TrialResult {

@@ -20,7 +20,7 @@ pub(super) struct GroupedCount {
     enabled: Option<f64>,
 }
 
-/// One line of the input.
+/// The count of one line of the input, for one event and place.
 pub(super) struct CountLine {
     pub(super) event: usize,
     pub(super) group: usize,
@@ -111,17 +111,17 @@ impl<'a> FormulaInput<'a> {
                 .flat_map(move |counts| counts.for_event(event))
         };
         let (mut repeated, mut enabled) = (false, None);
-        let single = events.iter().filter_map(|(name, event)| {
+        let first_counts = events.iter().filter_map(|(name, event)| {
             let mut counts = counts_of(*event);
             let first = counts.next()?;
             repeated |= counts.next().is_some();
             enabled = enabled.or(first.enabled);
             Some((*name, first.sample))
         });
-        let single = single.collect();
+        let first_counts = first_counts.collect();
         if !repeated {
             return Self {
-                events: single,
+                events: first_counts,
                 enabled,
                 implicits,
                 mixed: false,
@@ -132,10 +132,10 @@ impl<'a> FormulaInput<'a> {
             .map(|(name, event)| (*name, counts_of(*event).collect()))
             .filter(|(_, counts): &(&str, Vec<&GroupedCount>)| !counts.is_empty())
             .collect();
-        let group = common(&counts);
+        let group = common_group(&counts);
         let chosen = counts.iter().filter_map(|(name, counts)| {
             let in_group = counts.iter().find(|count| Some(count.group) == group);
-            let count = in_group.copied().or_else(|| longest(counts))?;
+            let count = in_group.copied().or_else(|| longest_running(counts))?;
             Some((*name, count))
         });
         let chosen: Vec<(&str, &GroupedCount)> = chosen.collect();
@@ -151,7 +151,7 @@ impl<'a> FormulaInput<'a> {
 }
 
 /// The group that has all events; of several, the one that ran longest.
-fn common(counts: &[(&str, Vec<&GroupedCount>)]) -> Option<usize> {
+fn common_group(counts: &[(&str, Vec<&GroupedCount>)]) -> Option<usize> {
     let (_, first) = counts.first()?;
     let running_ratio = |group: usize| {
         let of_group = counts.iter().map(|(_, counts)| {
@@ -170,7 +170,7 @@ fn common(counts: &[(&str, Vec<&GroupedCount>)]) -> Option<usize> {
     best.map(|(group, _)| group)
 }
 
-fn longest<'a>(counts: &[&'a GroupedCount]) -> Option<&'a GroupedCount> {
+fn longest_running<'a>(counts: &[&'a GroupedCount]) -> Option<&'a GroupedCount> {
     let counts = counts.iter().copied();
     counts.reduce(|best, next| {
         if running_ratio(next) > running_ratio(best) {
@@ -181,7 +181,7 @@ fn longest<'a>(counts: &[&'a GroupedCount]) -> Option<&'a GroupedCount> {
     })
 }
 
-/// The running ratio; a counter that never ran is the last choice.
+/// The running ratio; -1 if the counter never ran, so that it is the last choice.
 fn running_ratio(count: &GroupedCount) -> f64 {
     count.sample.map_or(-1.0, |sample| sample.running_ratio)
 }

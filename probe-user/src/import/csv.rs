@@ -2,16 +2,16 @@
 //! `count,unit,event,[cgroup,][variance,]running,percent[,metric,unit]`.
 //!
 //! perf does not quote: commas between an event's slashes, and in names of threads and cgroups,
-//! separate fields too. The fields after them show where they end. Further metrics of an event are
-//! separate lines without count and event.
+//! separate fields too. The numbers behind such a text show where it ends. Further metrics of an
+//! event are separate lines without count and event.
 
-use super::{METRICS_ONLY, Reading, ReadingSet, counted, interval, times};
+use super::{METRICS_ONLY, Reading, ReadingSet, interval, parse_count, times};
 
-/// The separators that are recognised; perf takes any text.
+/// The separators that are recognised besides a comma; perf takes any text.
 const SEPARATORS: [char; 3] = [';', '\t', '|'];
 
 /// The fewest fields that a line with a count has.
-const FIELDS: usize = 5;
+const MIN_FIELDS: usize = 5;
 
 const LOCALE: &str = "its numbers have the decimal comma of a locale, and commas separate its \
                       fields: run perf with LC_ALL=C, or with `-x ';'`";
@@ -21,7 +21,7 @@ const WITHOUT_COUNT: &str = "it has no count where one should be";
 /// The separator of the input, found in one of its lines.
 pub(super) fn separator(line: &str) -> char {
     let mut known = SEPARATORS.into_iter();
-    let other = known.find(|separator| line.matches(*separator).count() >= FIELDS - 1);
+    let other = known.find(|separator| line.matches(*separator).count() >= MIN_FIELDS - 1);
     other.unwrap_or(',')
 }
 
@@ -45,13 +45,13 @@ pub(super) fn line(line: &str, separator: char) -> Result<Option<Reading>, Strin
         let Some(end) = count.filter(|end| *end > at) else {
             return Err(fields.without_count(at));
         };
-        // The first number belongs to a metric.
+        // The first number is of a metric, and no count.
         if (at + 1..end).any(|at| fields.text(at).is_empty()) {
             return Ok(None);
         }
         set.scope = Some(fields.join(at, end));
         at = end;
-        // The number of CPUs of the scope.
+        // Skips the number of CPUs of the scope.
         if fields.is_metric(at + 1) {
             return Ok(None);
         }
@@ -72,18 +72,18 @@ pub(super) fn line(line: &str, separator: char) -> Result<Option<Reading>, Strin
         event.push_str(part);
         at += 1;
     }
-    let (running, percent) = match fields.times(at)? {
+    let (running, percent) = match fields.running_time(at)? {
         None => (None, None),
-        Some(times) => {
-            let variance = times > at && fields.text(times - 1).ends_with('%');
-            let cgroup = fields.join(at, times - usize::from(variance));
+        Some(time_at) => {
+            let has_variance = time_at > at && fields.text(time_at - 1).ends_with('%');
+            let cgroup = fields.join(at, time_at - usize::from(has_variance));
             if !cgroup.is_empty() {
                 set.scope = Some(match set.scope {
                     Some(scope) => format!("{scope} {cgroup}"),
                     None => cgroup,
                 });
             }
-            (fields.number(times), fields.number(times + 1))
+            (fields.number(time_at), fields.number(time_at + 1))
         }
     };
     let (enabled, running_ratio) = times(running, percent);
@@ -123,9 +123,9 @@ impl<'a> Fields<'a> {
     fn count(&self, at: usize) -> Option<super::CountedValue> {
         let text = self.get(at)?;
         if text.contains(',') {
-            return counted(&text.replace(',', "."));
+            return parse_count(&text.replace(',', "."));
         }
-        counted(text)
+        parse_count(text)
     }
 
     /// The text of the fields from `from` up to `to`.
@@ -151,7 +151,7 @@ impl<'a> Fields<'a> {
 
     /// The index of the running time, which is followed by its percentage with two decimals; None
     /// if no fields are left.
-    fn times(&self, from: usize) -> Result<Option<usize>, String> {
+    fn running_time(&self, from: usize) -> Result<Option<usize>, String> {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
         let percent = |text: &str| {
             let parts = text.split_once('.').or_else(|| text.split_once(','));
@@ -172,10 +172,11 @@ impl<'a> Fields<'a> {
         Err("it has no running time and percentage behind the event".to_owned())
     }
 
+    /// The error for a line without a count at `at`.
     fn without_count(&self, at: usize) -> String {
         let numbers = self.fields.iter().filter(|field| !field.is_empty());
-        let header = self.fields.last() == Some(&"");
-        if header || numbers.clone().all(|field| field.parse::<f64>().is_ok()) {
+        let is_header = self.fields.last() == Some(&"");
+        if is_header || numbers.clone().all(|field| field.parse::<f64>().is_ok()) {
             return METRICS_ONLY.to_owned();
         }
         if self.text(at).is_empty() {
@@ -184,6 +185,7 @@ impl<'a> Fields<'a> {
         WITHOUT_COUNT.to_owned()
     }
 
+    /// The error for a line without an event.
     fn without_event(&self) -> String {
         let filled = self.fields.iter().filter(|field| !field.is_empty());
         let numbers = filled.clone().all(|field| field.parse::<f64>().is_ok());

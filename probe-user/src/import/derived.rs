@@ -108,7 +108,7 @@ pub fn derive<'a>(
         events: &events,
         quantities: &quantities,
     };
-    let parts: Vec<InputPart> = in_parts(counted())
+    let parts: Vec<InputPart> = lines_by_part(counted())
         .into_iter()
         .enumerate()
         .map(|(at, (set, lines))| input.part(at, set, &lines, &mut order, &mut derived))
@@ -123,21 +123,21 @@ pub fn derive<'a>(
             platform: machine.platform,
         });
     }
-    let mut first: Vec<Option<&InputPart>> = vec![None; events.places.len()];
+    let mut first_parts: Vec<Option<&InputPart>> = vec![None; events.places.len()];
     for part in parts.iter().rev() {
         part.places
             .keys()
-            .for_each(|place| first[*place] = Some(part));
+            .for_each(|place| first_parts[*place] = Some(part));
     }
     for metric in metrics {
-        input.add_rows(&mut derived, metric, &parts, &first);
+        input.add_rows(&mut derived, metric, &parts, &first_parts);
     }
     derived.mark_over_threshold();
     Ok(derived)
 }
 
 /// The lines of each part, in the order of the parts. Lines of a part are mostly consecutive.
-fn in_parts<'a>(
+fn lines_by_part<'a>(
     readings: impl Iterator<Item = &'a Reading>,
 ) -> Vec<(&'a ReadingSet, Vec<&'a Reading>)> {
     let mut known: BTreeMap<&ReadingSet, usize> = BTreeMap::new();
@@ -206,8 +206,8 @@ impl PreparedInput<'_> {
                 continue;
             };
             let text = &self.events.texts[*event];
-            let (group, again) = order.group(part, text.stream, *event, reading);
-            if again && !derived.repeated.contains(&reading.event) {
+            let (group, is_repeated) = order.group(part, text.stream, *event, reading);
+            if is_repeated && !derived.repeated.contains(&reading.event) {
                 derived.repeated.insert(reading.event.clone());
             }
             for target in text.targets.iter().flatten() {
@@ -250,13 +250,13 @@ impl PreparedInput<'_> {
     }
 
     /// Adds the rows of a metric: one for every place with its events, or one that names what is
-    /// missing.
+    /// missing. `first_parts` has the first part of the input with each place.
     fn add_rows<'a>(
         &self,
         derived: &mut Derived<'a>,
         metric: &'a Metric,
         parts: &[InputPart],
-        first: &[Option<&InputPart>],
+        first_parts: &[Option<&InputPart>],
     ) {
         let pmu = self
             .pmus
@@ -271,7 +271,7 @@ impl PreparedInput<'_> {
             (0..self.events.places.len()).filter(|at| Some(self.events.places[*at].pmu) == pmu);
         let is_counted_at = |at: usize, event: &usize| self.events.events_of[at].contains(event);
         let has_event = |at: &usize| metric_events.iter().any(|event| is_counted_at(*at, event));
-        let complete = |at: &usize| {
+        let is_complete = |at: &usize| {
             let is_counted_within = |event: &usize| {
                 self.events.within[*at]
                     .iter()
@@ -286,8 +286,8 @@ impl PreparedInput<'_> {
         let events: Vec<(&str, usize)> = names
             .filter_map(|name| Some((name.as_str(), id(name)?)))
             .collect();
-        let before = derived.rows.len();
-        let mut nearest: Option<(usize, DerivedRow<'a>)> = None;
+        let rows_before = derived.rows.len();
+        let mut fewest_missing: Option<(usize, DerivedRow<'a>)> = None;
         let mut add =
             |derived: &mut Derived<'a>, part: &InputPart, place: usize, only_missing: bool| {
                 let Some((_, values)) = part.places.get(&place) else {
@@ -307,11 +307,11 @@ impl PreparedInput<'_> {
                 };
                 match &row.value {
                     Err(NoValue::Missing(missing)) => {
-                        let better = nearest
+                        let is_better = fewest_missing
                             .as_ref()
                             .is_none_or(|(best, _)| missing.len() < *best);
-                        if better {
-                            nearest = Some((missing.len(), row));
+                        if is_better {
+                            fewest_missing = Some((missing.len(), row));
                         }
                     }
                     _ if only_missing => {}
@@ -326,7 +326,7 @@ impl PreparedInput<'_> {
         let valid = metric.valid_on(self.machine);
         // A place that can never be complete is tried once, to find what is missing.
         let (tried, lacking): (Vec<usize>, Vec<usize>) = places.partition(|at| {
-            valid.is_ok() && has_event(at) && (complete(at) || metric.formula.is_conditional())
+            valid.is_ok() && has_event(at) && (is_complete(at) || metric.formula.is_conditional())
         });
         if !tried.is_empty() {
             for part in parts {
@@ -336,16 +336,16 @@ impl PreparedInput<'_> {
             }
         }
         for place in lacking {
-            if let Some(part) = first[place]
-                && (valid.is_ok() || derived.rows.len() == before)
+            if let Some(part) = first_parts[place]
+                && (valid.is_ok() || derived.rows.len() == rows_before)
             {
                 add(derived, part, place, valid.is_ok());
             }
         }
-        if derived.rows.len() > before {
+        if derived.rows.len() > rows_before {
             return;
         }
-        derived.rows.push(match nearest {
+        derived.rows.push(match fewest_missing {
             Some((_, row)) => row,
             None => DerivedRow {
                 metric,

@@ -48,7 +48,7 @@ impl CountedPlace {
             && (place.filters == narrow.filters || place.filters.is_empty())
     }
 
-    /// The number of terms that narrow it.
+    /// The number of terms that narrow the place.
     fn narrowness(&self) -> usize {
         let MetricPlace {
             peer,
@@ -86,14 +86,14 @@ pub(super) struct Meaning {
 pub(super) struct PrintedEvent<'a> {
     text: &'a str,
     pub(super) targets: Result<Vec<Meaning>, String>,
-    /// The index of its PMU as printed.
+    /// The index of the stream of events with the same printed PMU.
     pub(super) stream: usize,
 }
 
 /// The events of an input.
 pub(super) struct InputEvents<'a> {
     pub(super) texts: Vec<PrintedEvent<'a>>,
-    /// The index of each text.
+    /// The index of each printed event in `texts`.
     pub(super) ids: HashMap<&'a str, usize>,
     pub(super) streams: usize,
     pub(super) places: Vec<CountedPlace>,
@@ -118,7 +118,7 @@ impl<'a> InputEvents<'a> {
         for reading in readings {
             if let hash_map::Entry::Vacant(new) = ids.entry(&reading.event) {
                 new.insert(known.len());
-                known.push((&reading.event, find(&reading.event, pmus)));
+                known.push((&reading.event, find_meanings(&reading.event, pmus)));
             }
         }
         let all = known
@@ -221,13 +221,13 @@ impl<'a> InputEvents<'a> {
 }
 
 /// The PMUs and events that a name stands for: one, or the same event of several core families.
-fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Meanings, String> {
+fn find_meanings(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Meanings, String> {
     let known: Meanings = pmus
         .iter()
         .enumerate()
         .filter_map(|(at, pmu)| Some((at, recognise(event, pmu)?)))
         .collect();
-    // Software events too: in core metrics, `task-clock` is the time that cores ran.
+    // Software events are of cores too: in core metrics, `task-clock` is the time that cores ran.
     let is_of_cores = |pmu: &PmuSpec| pmu.pattern.is_core() || pmu.pattern.glob() == SOFTWARE;
     let (cores, uncore): (Vec<_>, Vec<_>) = known
         .into_iter()
@@ -255,7 +255,7 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Meanings, String> {
 }
 
 /// The count in the catalogue's unit; `None` if the event could not be opened, `Some(Err)` if it
-/// never ran.
+/// never ran. The error says that the unit is another one.
 pub(super) fn count(
     reading: &Reading,
     quantity: CountOf,

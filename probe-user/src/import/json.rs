@@ -2,7 +2,7 @@
 
 use serde_json::{Deserializer, Map, Value};
 
-use super::{METRICS_ONLY, Reading, ReadingSet, counted, interval, times};
+use super::{METRICS_ONLY, Reading, ReadingSet, interval, parse_count, times};
 
 const LOCALE: &str = "its numbers have the decimal comma of a locale, which is no JSON: run perf \
                       with LC_ALL=C";
@@ -10,7 +10,7 @@ const LOCALE: &str = "its numbers have the decimal comma of a locale, which is n
 /// Parses a line. None if it has no count: perf prints further metrics of an event as lines of
 /// their own.
 pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
-    // Versions of perf end lists of objects differently.
+    // Versions of perf differ in whether a line ends with a comma.
     let line = line.trim_end_matches(',');
     let mut objects = Deserializer::from_str(line).into_iter::<Map<String, Value>>();
     let object = match objects.next() {
@@ -19,7 +19,7 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
         Some(Err(_)) if has_decimal_comma(line) => return Err(LOCALE.to_owned()),
         Some(Err(error)) => return Err(error.to_string()),
     };
-    // --metric-only prints several on a line.
+    // --metric-only prints several objects on a line.
     match objects.next() {
         None => {}
         Some(Ok(_)) => return Err(METRICS_ONLY.to_owned()),
@@ -33,7 +33,7 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
             .or_else(|| value.as_str()?.trim().parse().ok())
     };
     let (Some(value), Some(event)) = (object.get("counter-value"), text("event")) else {
-        // A further metric has one of these keys; the metrics of --metric-only have their own.
+        // A further metric has one of these keys; the metrics of --metric-only have other keys.
         let metric = ["metric-value", "metricgroup"];
         return if object.is_empty() || metric.iter().any(|key| object.contains_key(*key)) {
             Ok(None)
@@ -44,23 +44,23 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
     let value = value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned);
-    let count = counted(value.trim()).ok_or_else(|| format!("{value} is no count"))?;
+    let count = parse_count(value.trim()).ok_or_else(|| format!("{value} is no count"))?;
     let scopes = [
         "socket", "die", "cluster", "cache", "core", "node", "cpu", "thread", "cgroup",
     ];
-    let known = scopes.iter().filter_map(|key| {
+    let names = scopes.iter().filter_map(|key| {
         let scope = text(key)?;
         // perf writes S0 for a socket, but 0 for a CPU.
-        let bare = scope.bytes().all(|byte| byte.is_ascii_digit());
-        Some(if bare {
+        let is_number = scope.bytes().all(|byte| byte.is_ascii_digit());
+        Some(if is_number {
             format!("{key} {scope}")
         } else {
             scope.to_owned()
         })
     });
-    // A cgroup may be counted for each socket.
-    let known: Vec<String> = known.collect();
-    let scope = (!known.is_empty()).then(|| known.join(" "));
+    // There are several if cgroups are counted for each socket.
+    let names: Vec<String> = names.collect();
+    let scope = (!names.is_empty()).then(|| names.join(" "));
     let (enabled, running_ratio) = times(number("event-runtime"), number("pcnt-running"));
     Ok(Some(Reading {
         set: ReadingSet {

@@ -1,10 +1,10 @@
 //! Reads counts of other tools ([`read()`]), and computes metrics from them ([`derive()`]).
 //!
-//! Four forms are read: the table of `perf stat`, anywhere in a text, and by their first line the
-//! output of `perf stat -x,` and `perf stat -j`, and lines `event=value`. perf's counts are already
-//! scaled to the whole time; counts of `event=value` are taken as they are. Time comes from
-//! `duration_time` (ns) or `seconds`, from a table's time elapsed, from the time stamps of `-I`,
-//! or, for PMUs that one CPU reads, from the enabled time of their counter.
+//! Four forms are read: the table of `perf stat`, anywhere in a text; the output of `perf stat -x,`
+//! and of `perf stat -j`; and lines `event=value`. The first line tells the last three forms apart.
+//! perf's counts are already scaled to the whole time; counts of `event=value` are taken as they
+//! are. Time comes from `duration_time` (ns) or `seconds`, from a table's time elapsed, from the
+//! time stamps of `-I`, or, for PMUs that one CPU reads, from the enabled time of their counter.
 //!
 //! perf does not print which events were a group: `order` infers it from their order and running
 //! times. tests/fixtures/derive/perf has perf's output in each form.
@@ -35,7 +35,7 @@ pub use self::{
 pub struct Reading {
     /// The part of the input: an interval, or sockets or CPUs that are counted separately.
     pub set: ReadingSet,
-    /// As printed, with PMU, terms and modifiers.
+    /// The event as printed, with PMU, terms and modifiers.
     pub event: String,
     /// The count.
     pub count: CountedValue,
@@ -43,7 +43,7 @@ pub struct Reading {
     pub unit: String,
     /// Time for which the counter was enabled, ns.
     pub enabled: Option<f64>,
-    /// The running ratio: the part of that time for which it was on the PMU.
+    /// The running ratio: the fraction of the enabled time for which the counter was on the PMU.
     pub running_ratio: f64,
 }
 
@@ -70,7 +70,7 @@ pub struct ReadingSet {
 }
 
 impl ReadingSet {
-    /// The run and the interval, with every scope.
+    /// The set of the same run and interval that has every scope.
     pub(super) fn whole(&self) -> Self {
         Self {
             scope: None,
@@ -113,7 +113,7 @@ pub enum ImportError {
         line: usize,
         /// The form of the lines before, in words.
         form: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         why: String,
     },
     /// No count at all.
@@ -204,10 +204,10 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
 const STARTED: &str = "# started on ";
 
 /// Whether the line begins a run: perf appends runs to a file (`-o FILE --append`), and documents
-/// have several tables. The table below intervals is their summary.
+/// have several tables. A table below intervals is their summary, and begins no run.
 fn begins_run(line: &str, before: &[Reading]) -> bool {
-    let summary = || before.last().is_some_and(|it| it.set.interval.is_some());
-    line.starts_with(STARTED) || stat_table::is_heading(line) && !summary()
+    let is_summary = || before.last().is_some_and(|it| it.set.interval.is_some());
+    line.starts_with(STARTED) || stat_table::is_heading(line) && !is_summary()
 }
 
 fn is_blank(line: &str) -> bool {
@@ -216,7 +216,7 @@ fn is_blank(line: &str) -> bool {
 }
 
 /// A number, or perf's word in place of one.
-fn counted(text: &str) -> Option<CountedValue> {
+fn parse_count(text: &str) -> Option<CountedValue> {
     match text {
         "<not counted>" => Some(CountedValue::NotCounted),
         "<not supported>" => Some(CountedValue::NotSupported),
@@ -237,7 +237,7 @@ fn times(running: Option<f64>, percent: Option<f64>) -> (Option<f64>, f64) {
     (enabled, running_ratio)
 }
 
-/// A time stamp of `-I`.
+/// Parses a time stamp of `-I`, in seconds.
 fn interval(seconds: f64) -> Option<IntervalEnd> {
     let nanos = std::time::Duration::try_from_secs_f64(seconds)
         .ok()?

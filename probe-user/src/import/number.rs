@@ -1,8 +1,8 @@
 //! Numbers as perf and documents print them in any locale.
 //!
-//! One mark between digits may end the whole part or separate groups of digits. perf groups counts,
-//! and prints fractions with two decimals (old versions with six), so the digits behind the last
-//! mark decide, except for one `.` or `,` before three or four digits.
+//! A mark between digits is a decimal mark, or separates groups of digits. perf groups counts, and
+//! prints fractions with two decimals (old versions with six), so the number of digits behind the
+//! last mark decides. Only a single `.` or `,` before three or four digits is ambiguous.
 
 /// Marks that only separate groups: apostrophes, no-break and thin spaces, Pashto's comma, and the
 /// replacement character, which stands for such a space in another encoding than UTF-8.
@@ -16,9 +16,9 @@ const DECIMAL: [char; 3] = ['.', ',', '\u{66b}'];
 /// What is known of a number before it is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notation {
-    /// The decimal mark of its text.
+    /// The decimal mark of the text that the number is in; None: unknown.
     pub(super) decimal: Option<char>,
-    /// Whether it is a whole number.
+    /// Whether the number is whole.
     pub(super) whole: bool,
 }
 
@@ -32,7 +32,7 @@ fn is_mark(c: char) -> bool {
     GROUPING.contains(&c) || DECIMAL.contains(&c)
 }
 
-/// The mark before the fraction of a number that is not grouped.
+/// The mark before the fraction of a number that is not grouped; None without a fraction.
 pub(super) fn decimal_mark(ungrouped: &str) -> Option<char> {
     let mut marks = ungrouped.chars().filter(|c| is_mark(*c));
     let mark = marks.next().filter(|mark| DECIMAL.contains(mark));
@@ -103,7 +103,7 @@ fn is_grouped(parts: &[&str]) -> bool {
     let size = inner.first().map_or(last.len(), |group| group.len());
     let regular = inner.iter().all(|group| group.len() == size);
     let sizes = matches!((size, last.len()), (3, 3) | (4, 4) | (2, 3));
-    // No number begins with a group of zeros.
+    // No grouped number begins with a zero.
     let begins = !first.is_empty() && first.len() <= size && !first.starts_with('0');
     regular && sizes && begins
 }

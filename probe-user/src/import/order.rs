@@ -12,7 +12,7 @@ use super::Reading;
 /// events without a PMU.
 pub(super) struct GroupOrder {
     streams: Vec<Stream>,
-    /// By event: its last part and group.
+    /// By event: the last part and group that it was in.
     events: Vec<Option<(usize, usize)>>,
 }
 
@@ -60,7 +60,7 @@ impl GroupOrder {
     }
 }
 
-/// The PMU of an event as printed: before it, or in brackets behind it.
+/// The PMU of an event as printed: before it, or in brackets behind it; empty without one.
 pub(super) fn pmu(event: &str) -> &str {
     if let Some((pmu, _)) = event.split_once('/') {
         return pmu;

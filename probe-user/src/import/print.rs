@@ -34,7 +34,7 @@ const REPEATED: &str = "counted more than once, and perf does not print which ev
                         by their order and running times, a metric has its events of one group, \
                         and of several groups of the one that ran longest";
 
-/// The note on metrics without such a group.
+/// The note on metrics whose events have no group in common.
 const MIXED: &str = "in no group together, so that each event is the one that ran longest";
 
 /// Writes values, then metrics without a value and the reason, then events that were not used.
@@ -42,8 +42,8 @@ const MIXED: &str = "in no group together, so that each event is the one that ra
 /// # Errors
 /// If the writer fails.
 pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
-    lines(out, derived)?;
-    let mut above = shown(derived)
+    write_values(out, derived)?;
+    let mut above = rows_with_value(derived)
         .filter_map(|it| Some((it.0, it.1.value, it.1.exceeded_bound?)))
         .peekable();
     if above.peek().is_some() {
@@ -52,7 +52,7 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     let mut place = String::new();
     for (row, value, bound) in above {
         place.clear();
-        label(&mut place, row);
+        push_label(&mut place, row);
         let name = format!("{} {place}", row.metric.name);
         writeln!(out, "  {}: {value} of at most {bound}", name.trim_end())?;
     }
@@ -92,7 +92,7 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     }
     for (row, why) in reasons {
         place.clear();
-        label(&mut place, row);
+        push_label(&mut place, row);
         if !place.is_empty() {
             place = format!(" ({place})");
         }
@@ -109,16 +109,16 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
 
 /// Writes the values in columns. An input may have a million: widths are measured in a first pass,
 /// so that no line is kept.
-fn lines(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
+fn write_values(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     let heading = ["metric", "for", "value", "unit", "live"].map(str::to_owned);
     let mut columns = TextColumns::new(|at| at == 2 || at == 4);
     columns.measure(&heading);
     let mut cells = heading.clone();
-    for (row, value) in shown(derived) {
-        fill(&mut cells, row, value);
+    for (row, value) in rows_with_value(derived) {
+        fill_cells(&mut cells, row, value);
         columns.measure(&cells);
     }
-    if shown(derived).next().is_none() {
+    if rows_with_value(derived).next().is_none() {
         return writeln!(out, "no metric has a value");
     }
     let mut line = String::new();
@@ -128,23 +128,23 @@ fn lines(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
         out.write_all(line.as_bytes())
     };
     write(&heading)?;
-    for (row, value) in shown(derived) {
-        fill(&mut cells, row, value);
+    for (row, value) in rows_with_value(derived) {
+        fill_cells(&mut cells, row, value);
         write(&cells)?;
     }
     Ok(())
 }
 
-fn fill(cells: &mut [String; 5], row: &DerivedRow<'_>, value: &FormulaValue) {
+fn fill_cells(cells: &mut [String; 5], row: &DerivedRow<'_>, value: &FormulaValue) {
     let [metric, place, number, unit, live] = cells;
     row.metric.name.clone_into(metric);
     place.clear();
-    label(place, row);
+    push_label(place, row);
     number.clear();
-    write_number(number, value.value);
+    push_number(number, value.value);
     row.metric.unit.clone_into(unit);
     if value.running_ratio == 1.0 {
-        // The usual case.
+        // Most counters ran all the time.
         "100 %".clone_into(live);
         return;
     }
@@ -161,20 +161,20 @@ pub fn json(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     let advice = advice(derived).iter();
     let unused = derived.unused.iter();
     write!(out, "{{\"metrics\":")?;
-    list(out, derived.rows.iter().map(MetricLine::from_row))?;
+    write_list(out, derived.rows.iter().map(MetricLine::from_row))?;
     write!(out, ",\"findings\":")?;
-    list(out, findings(derived).into_iter())?;
+    write_list(out, findings(derived).into_iter())?;
     write!(out, ",\"advice\":")?;
-    list(
+    write_list(
         out,
         advice.map(|it| json!({"what": it.what, "lowers": it.lowers})),
     )?;
     write!(out, ",\"repeated\":")?;
-    list(out, derived.repeated.iter())?;
+    write_list(out, derived.repeated.iter())?;
     write!(out, ",\"of_several_groups\":")?;
-    list(out, derived.mixed.iter())?;
+    write_list(out, derived.mixed.iter())?;
     write!(out, ",\"unused\":")?;
-    list(
+    write_list(
         out,
         unused.map(|(event, why)| json!({"event": event, "reason": why})),
     )?;
@@ -182,7 +182,10 @@ pub fn json(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
 }
 
 /// Writes values one by one, so that a long input has no second copy in memory.
-fn list(out: &mut impl Write, values: impl Iterator<Item = impl Serialize>) -> io::Result<()> {
+fn write_list(
+    out: &mut impl Write,
+    values: impl Iterator<Item = impl Serialize>,
+) -> io::Result<()> {
     let mut before = "[";
     for value in values {
         out.write_all(before.as_bytes())?;
@@ -190,7 +193,7 @@ fn list(out: &mut impl Write, values: impl Iterator<Item = impl Serialize>) -> i
         value.serialize(&mut json)?;
         before = ",";
     }
-    // Nothing was written of an empty list.
+    // An empty list has no opening bracket yet.
     write!(out, "{}", if before == "[" { "[]" } else { "]" })
 }
 
@@ -258,7 +261,7 @@ fn reason(why: &NoValue) -> String {
 /// Findings in words; of several intervals, the one with the largest value.
 fn findings(derived: &Derived<'_>) -> Vec<String> {
     let mut largest: BTreeMap<(&str, String), f64> = BTreeMap::new();
-    for (row, value) in shown(derived) {
+    for (row, value) in rows_with_value(derived) {
         // Most metrics have no finding.
         if ddio_finding(&row.metric.name, value.value, "").is_some() {
             let parts = [row.set.name(), row.place.to_string()];
@@ -274,18 +277,21 @@ fn findings(derived: &Derived<'_>) -> Vec<String> {
 }
 
 fn advice(derived: &Derived<'_>) -> &'static [Advice] {
-    ddio_advice(shown(derived).map(|(row, value)| (row.metric.name.as_str(), value.value)))
+    ddio_advice(
+        rows_with_value(derived).map(|(row, value)| (row.metric.name.as_str(), value.value)),
+    )
 }
 
-fn shown<'d>(
+/// The rows that have a value, each with it.
+fn rows_with_value<'d>(
     derived: &'d Derived<'_>,
 ) -> impl Iterator<Item = (&'d DerivedRow<'d>, &'d FormulaValue)> {
     let rows = derived.rows.iter();
     rows.filter_map(|row| Some((row, row.value.as_ref().ok()?)))
 }
 
-/// Interval, scope and place.
-fn label(text: &mut String, row: &DerivedRow<'_>) {
+/// Appends the row's interval, scope and place.
+fn push_label(text: &mut String, row: &DerivedRow<'_>) {
     if let Some(interval) = row.set.interval {
         let _ = write!(text, "{interval}");
     }
@@ -298,8 +304,8 @@ fn label(text: &mut String, row: &DerivedRow<'_>) {
     }
 }
 
-/// About six digits, more than the precision of any of these counts.
-fn write_number(text: &mut String, value: f64) {
+/// Appends a number with about six digits: no count is more precise.
+fn push_number(text: &mut String, value: f64) {
     let magnitude = value.abs();
     let _ = if magnitude >= 100_000.0 {
         write!(text, "{value:.0}")

@@ -2,7 +2,7 @@
 //!
 //! Names are: the catalogue's own, the driver's name or raw number after any instance of the PMU,
 //! other names of the vendor's tools, raw codes of core events. Filters that are not in the
-//! catalogue's encoding are part of the place: their counts are separate.
+//! catalogue's encoding are part of the place: counts with and without them are separate.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::catalogue::{CountOf, EventSpec, Instance, MetricPlace, Per, PmuSpec};
 /// An event, and the place of its count.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RecognisedEvent {
-    /// Its name in formulas.
+    /// The event's name in formulas.
     pub(super) event: String,
     pub(super) place: MetricPlace,
     /// The modifiers after the event, such as `u` or `k`.
@@ -47,7 +47,7 @@ pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<RecognisedEve
     let instance = match printed.pmu {
         None => Instance::default(),
         Some(pmu) if spec.pattern.is_core() => is_core(pmu).then(Instance::default)?,
-        // Without a number: the sum over all instances by perf.
+        // A PMU's name without a number: perf has summed all instances.
         Some(pmu) if spec.pattern.stem() == Some(pmu) => Instance::default(),
         Some(pmu) => spec.pattern.instance(pmu)?,
     };
@@ -155,7 +155,7 @@ impl<'a> Printed<'a> {
     fn match_event(&self, name: &str, event: &EventSpec, spec: &PmuSpec) -> Option<Captured> {
         let mut captured = Captured::default();
         let encoding = Encoding::parse(event);
-        let named = match self.head {
+        let is_named = match self.head {
             EventTerm::Name(head) => {
                 head.eq_ignore_ascii_case(name)
                     || encoding
@@ -169,9 +169,9 @@ impl<'a> Printed<'a> {
                         && spec.pattern.is_core()
                         && encoding.is_raw(head, event.id)
             }
-            EventTerm::Number(number) => encoding.number(event.id, number, &mut captured),
+            EventTerm::Number(number) => encoding.matches_number(event.id, number, &mut captured),
         };
-        if !named {
+        if !is_named {
             return None;
         }
         let by_name = matches!(self.head, EventTerm::Name(_));
@@ -244,7 +244,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// Whether `event=number` is this event. The numbers for sockets 0 to 3 are consecutive.
-    fn number(&self, id: Option<u64>, number: u64, captured: &mut Captured) -> bool {
+    fn matches_number(&self, id: Option<u64>, number: u64, captured: &mut Captured) -> bool {
         if self.event == Some(number) {
             return true;
         }
@@ -259,7 +259,7 @@ impl<'a> Encoding<'a> {
         }
     }
 
-    /// Whether `rNNNN` is this event of a core. On x86, the bits that perf replaces are left out.
+    /// Whether `rNNNN` is this event of a core. On x86, the bits that perf replaces are ignored.
     fn is_raw(&self, text: &str, id: Option<u64>) -> bool {
         let Some(raw) = text
             .strip_prefix('r')
@@ -289,7 +289,8 @@ impl<'a> Encoding<'a> {
     }
 }
 
-/// Whether `text` matches `pattern`, ignoring case; `{peer}` and `{part}` stand for numbers.
+/// Whether `text` matches `pattern`, ignoring case; `{peer}` and `{part}` stand for numbers, which
+/// are captured.
 fn capture(pattern: &str, text: &str, captured: &mut Captured) -> bool {
     let Some((before, rest)) = pattern.split_once('{') else {
         return pattern.eq_ignore_ascii_case(text);

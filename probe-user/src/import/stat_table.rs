@@ -6,9 +6,9 @@
 //! inside, every line must be a row.
 
 use super::{
-    CountedValue, METRICS_ONLY, Reading, ReadingSet, counted, csv, interval,
+    CountedValue, METRICS_ONLY, Reading, ReadingSet, csv, interval,
     number::{self, Notation},
-    times,
+    parse_count, times,
 };
 
 /// The units of perf's events. Any other word in their place is the event itself, and the word
@@ -123,7 +123,7 @@ fn stamp(word: &str) -> Option<f64> {
     word.parse().ok().filter(|_| is_stamp)
 }
 
-/// A line with a duration: `0.127496157 seconds time elapsed`, with `-r` with its deviation.
+/// A line with a duration: `0.127496157 seconds time elapsed`; `-r` adds the deviation.
 struct Time<'a> {
     number: &'a str,
     is_elapsed: bool,
@@ -135,8 +135,8 @@ impl<'a> Time<'a> {
         let what = what.trim_start();
         let is_elapsed = what.starts_with("time elapsed");
         let number = bare(before).split_ascii_whitespace().next()?;
-        let known = is_elapsed || what.starts_with("user") || what.starts_with("sys");
-        (known && number::is_number(number)).then_some(Self { number, is_elapsed })
+        let is_time = is_elapsed || what.starts_with("user") || what.starts_with("sys");
+        (is_time && number::is_number(number)).then_some(Self { number, is_elapsed })
     }
 
     /// A reading of the time elapsed. perf does not group the digits of durations.
@@ -149,7 +149,7 @@ impl<'a> Time<'a> {
             Some(mark) => self.number.replace(mark, "."),
             None => self.number.to_owned(),
         };
-        let seconds = counted(&plain).ok_or_else(|| format!("{} is no time", self.number))?;
+        let seconds = parse_count(&plain).ok_or_else(|| format!("{} is no time", self.number))?;
         Ok(Some(Reading {
             set: ReadingSet::default(),
             event: "seconds".to_owned(),
@@ -213,7 +213,7 @@ fn row(line: &str, decimal: Option<char>) -> Result<Option<Reading>, String> {
     let (mut unit, mut cgroup) = (unit, rest);
     if let [word, rest @ ..] = rest {
         match *word {
-            // Older versions.
+            // Older versions print the unit behind the event.
             "(msec)" => (unit, cgroup) = ("msec", rest),
             pmu if pmu.starts_with('[') => {
                 event = format!("{event} {pmu}");
@@ -268,8 +268,8 @@ fn scope(words: &[&str]) -> Result<Option<String>, String> {
         .rev()
         .take_while(|word| number::is_number(word));
     let (name, cpus) = words.split_at(words.len() - numbers.count());
-    let most = usize::from(!name.first().is_some_and(|word| word.starts_with("CPU")));
-    if cpus.len() > most {
+    let most_numbers = usize::from(!name.first().is_some_and(|word| word.starts_with("CPU")));
+    if cpus.len() > most_numbers {
         return Err(SPACED.to_owned());
     }
     Ok((!name.is_empty()).then(|| name.join(" ")))

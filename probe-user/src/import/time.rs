@@ -16,7 +16,7 @@ pub(super) type QuantityValues = BTreeMap<Implicit, f64>;
 
 /// The quantities of the input that are no counts.
 pub(super) struct Quantities {
-    /// By part of the input, if it has any.
+    /// By part of the input, if the part has any.
     sets: BTreeMap<ReadingSet, QuantityValues>,
     /// By run and interval: perf prints `duration_time` for the first CPU or socket only.
     duration: BTreeMap<ReadingSet, f64>,
@@ -54,7 +54,7 @@ fn clock(reading: &Reading) -> Option<f64> {
 
 impl Quantities {
     /// If only time stamps give the time, an interval begins at the stamp before it, and readings
-    /// without an interval cover all of them.
+    /// without an interval cover all intervals.
     pub(super) fn from_readings(readings: &[Reading]) -> Self {
         let mut sets: BTreeMap<ReadingSet, QuantityValues> = BTreeMap::new();
         let mut wholes: BTreeSet<ReadingSet> = BTreeSet::new();
@@ -87,7 +87,7 @@ impl Quantities {
                 set.entry(Implicit::Seconds).or_insert(length.as_secs_f64());
             }
         };
-        // The ends of the runs' intervals.
+        // By run, the end of its last interval so far.
         let mut ends: BTreeMap<Option<usize>, u64> = BTreeMap::new();
         for whole in &wholes {
             if let Some(IntervalEnd(end)) = whole.interval {
@@ -115,7 +115,7 @@ impl Quantities {
     /// A sentence if `duration_time` is not the enabled time of a PMU's counters: a duration that
     /// was misread makes every bandwidth wrong, though perhaps still plausible.
     ///
-    /// perf also sums the times of units with one name.
+    /// perf sums the times of units with one name, so the time is divided by their number.
     pub(super) fn disagree(
         &self,
         set: &ReadingSet,
@@ -131,13 +131,13 @@ impl Quantities {
             true => 1.0,
             false => (enabled / nanos).round().max(1.0),
         };
-        let each = enabled / units;
-        differ(each, nanos).then(|| {
+        let per_unit = enabled / units;
+        differ(per_unit, nanos).then(|| {
             format!(
                 "{}: its counters were enabled for {:.6} s, and the duration is {:.6} s: one of \
                  them is wrong, and with the duration every bandwidth",
                 pmu.key,
-                each / 1e9,
+                per_unit / 1e9,
                 nanos / 1e9
             )
         })

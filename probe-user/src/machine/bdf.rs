@@ -27,7 +27,7 @@ impl Bdf {
     }
 }
 
-/// With the domain, as in sysfs.
+/// Prints the address with its domain, as in sysfs.
 impl fmt::Display for Bdf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -55,10 +55,10 @@ impl FromStr for Bdf {
 
     fn from_str(text: &str) -> Result<Self, ParseBdfError> {
         let number = |digits: &str, max: u32| {
-            let hex = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let is_hex = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
             let number = u32::from_str_radix(digits, 16).ok();
             number
-                .filter(|number| hex && *number <= max)
+                .filter(|number| is_hex && *number <= max)
                 .ok_or(ParseBdfError)
         };
         let byte = |digits, max| Ok(u8::try_from(number(digits, max)?).unwrap_or(u8::MAX));

@@ -78,7 +78,7 @@ pub(crate) const NO_FIELD: u64 = u64::MAX;
 /// A member of a structure that the programs read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
-    /// The global that holds its offset.
+    /// The programs' global variable that holds the offset.
     pub(crate) global: &'static str,
     structure: &'static str,
     member: &'static str,
@@ -101,9 +101,10 @@ pub(crate) const fn field(
     }
 }
 
-/// Allocator of hash maps without preallocation since Linux 6.1. Older maps call kmalloc, which in
-/// a program at `sched_switch` can wake kswapd while the run-queue lock is held: a deadlock.
-/// Distributions backport it (RHEL 9's 5.14), so the type decides and not the version.
+/// The kernel's allocator of hash maps without preallocation, since Linux 6.1. Maps of older
+/// kernels call kmalloc, which in a program at `sched_switch` can wake kswapd while the run-queue
+/// lock is held: a deadlock. Distributions backport the allocator (RHEL 9's 5.14), so the type
+/// decides and not the version.
 const MAP_ALLOCATOR: &str = "bpf_mem_alloc";
 
 /// Facts read from the kernel's BTF.
@@ -208,9 +209,10 @@ mod tests {
         );
     }
 
-    /// `task_struct.pid` has another size; then `task_struct.cgroups` is missing.
+    /// First `task_struct.pid` has another size; then its size is right and `task_struct.cgroups`
+    /// is missing.
     #[test]
-    fn a_field_of_another_size_is_refused() {
+    fn a_field_that_is_missing_or_of_another_size_is_refused() {
         let refused = |size: u32| {
             let (int, composite) = (1 << 24, 4 << 24);
             let types = [

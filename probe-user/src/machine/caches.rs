@@ -31,7 +31,8 @@ impl Machine {
         caches
     }
 
-    /// One cache; Some(None) for an instruction cache or an incomplete description.
+    /// One cache of a CPU. None: there is no cache of this index; Some(None): it is an instruction
+    /// cache, or its description is incomplete.
     fn cache(&self, cpu: u32, index: u32) -> Option<Option<Cache>> {
         let file = |name: &str| {
             self.sys(&format!(
@@ -43,7 +44,7 @@ impl Machine {
             Some(Cache {
                 level: file("level")?.parse().ok()?,
                 cpus: file("shared_cpu_list")?.parse().ok()?,
-                size: bytes(&file("size")?)?,
+                size: parse_bytes(&file("size")?)?,
                 line: file("coherency_line_size").and_then(|line| line.parse().ok()),
             })
         };
@@ -52,7 +53,7 @@ impl Machine {
 }
 
 /// Parses a size as the kernel writes it: `32768K`.
-fn bytes(text: &str) -> Option<u64> {
+fn parse_bytes(text: &str) -> Option<u64> {
     text.strip_suffix('K')?
         .parse::<u64>()
         .ok()?

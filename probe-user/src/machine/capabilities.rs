@@ -22,13 +22,13 @@ pub struct MissingCapabilities {
 }
 
 /// The initial user namespace: the kernel's `PROC_USER_INIT_INO`.
-const INITIAL: &str = "user:[4026531837]";
+const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// Whether this process is outside the initial user namespace: then its capabilities apply only
-/// within its own.
+/// within its own user namespace.
 pub(crate) fn in_user_namespace(proc: &Path) -> bool {
     let namespace = std::fs::read_link(proc.join("self/ns/user"));
-    namespace.is_ok_and(|namespace| namespace != Path::new(INITIAL))
+    namespace.is_ok_and(|namespace| namespace != Path::new(INITIAL_USER_NAMESPACE))
 }
 
 /// The capabilities of this process in the initial user namespace.
@@ -58,7 +58,7 @@ pub(crate) fn check() -> Result<(), MissingCapabilities> {
     }
     let remedy = match rustix::process::geteuid().is_root() {
         _ if in_user_namespace(&proc) => OUTSIDE.to_owned(),
-        // A root process without it was started with fewer capabilities.
+        // A root process that lacks a capability was started without it.
         true => {
             "give it to the container (in Kubernetes by securityContext.capabilities.add), or to \
                  the unit (CapabilityBoundingSet=)"

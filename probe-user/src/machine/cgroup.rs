@@ -37,7 +37,7 @@ pub enum CgroupError {
          itself"
     )]
     Missing {
-        /// As written by the user.
+        /// The path as the user wrote it.
         path: String,
         /// The mount that was searched.
         mount: PathBuf,
@@ -126,32 +126,32 @@ impl Hierarchy {
             source: Arc::new(source),
         };
         let mut cgroups = Vec::new();
-        let mut open = vec![(
+        let mut pending = vec![(
             self.mount.clone(),
             self.root.trim_end_matches('/').to_owned(),
         )];
         let metadata = fs::metadata(&self.mount).map_err(read)?;
         cgroups.push((id(&metadata), self.root.clone()));
-        while let Some((directory, path)) = open.pop() {
+        while let Some((directory, path)) = pending.pop() {
             let Ok(entries) = fs::read_dir(&directory) else {
                 continue;
             };
-            // The directory entry has the type, so the dozens of files of a cgroup need no system
-            // call.
+            // The directory entry has the file's type, so the dozens of files of a cgroup need no
+            // system call.
             let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|it| it.is_dir());
             for entry in entries.flatten().filter(is_directory) {
                 if let Ok(metadata) = entry.metadata() {
                     let path = format!("{path}/{}", entry.file_name().to_string_lossy());
                     cgroups.push((id(&metadata), path.clone()));
-                    open.push((entry.path(), path));
+                    pending.push((entry.path(), path));
                 }
             }
         }
         Ok(cgroups)
     }
 
-    /// Converts a user's name of a cgroup to its path from the hierarchy's root. The name is that
-    /// path, with or without leading slash, or the cgroup's directory.
+    /// Converts a user's name of a cgroup to the cgroup's path from the hierarchy's root. The name
+    /// is that path, with or without leading slash, or the cgroup's directory.
     ///
     /// # Errors
     ///
@@ -180,13 +180,13 @@ impl Hierarchy {
     /// if it is gone or cannot be read.
     pub(crate) fn processes(&self, path: &str) -> Vec<u32> {
         let mut processes = Vec::new();
-        let mut open: Vec<PathBuf> = self.directory(path).into_iter().collect();
-        while let Some(directory) = open.pop() {
+        let mut pending: Vec<PathBuf> = self.directory(path).into_iter().collect();
+        while let Some(directory) = pending.pop() {
             let ids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             processes.extend(ids.lines().filter_map(|id| id.parse::<u32>().ok()));
             let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
             let below = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
-            open.extend(below.map(|entry| entry.path()));
+            pending.extend(below.map(|entry| entry.path()));
         }
         processes
     }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_cgroup2_wherever_it_is() {
+    fn cgroup2_is_found_wherever_it_is_mounted() {
         let unified = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw";
         let hybrid = "40 32 0:36 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
         let container = "1 2 0:26 /../.. /cg\\040roup ro - cgroup2 cgroup rw,nsdelegate";
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_a_controller_of_v1() {
+    fn a_controller_of_v1_is_found() {
         let proc = Tree::new();
         let cgroup2 = "41 31 0:38 / /cg/unified rw - cgroup2 cgroup2 rw,memory_recursiveprot\n";
         let both = "14 31 0:30 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_and_resolves_a_tree() {
+    fn a_tree_is_walked_and_its_names_are_resolved() {
         let tree = Tree::new();
         let mount = tree.path().to_path_buf();
         tree.write("a.slice/b.scope/cgroup.controllers", "");

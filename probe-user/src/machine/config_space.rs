@@ -16,20 +16,23 @@ use super::Bdf;
 
 /// Bytes that can be read without `CAP_SYS_ADMIN`.
 const PUBLIC: usize = 64;
+/// Offset of the first extended capability.
 const EXTENDED: usize = 0x100;
+/// Bytes of a whole configuration space.
 const SIZE: usize = 0x1000;
 /// Capability id of a Designated Vendor-Specific Extended Capability.
 const DVSEC: u16 = 0x23;
+/// Vendor id of NVIDIA.
 const NVIDIA: u16 = 0x10de;
 /// NVIDIA's DVSEC that maps a root port to its root complex.
 const MAPPING: u16 = 4;
 /// Bytes of that DVSEC that are read.
 const MAPPING_LENGTH: u32 = 0x11;
-/// The lower two bits of a pointer to an extended capability are reserved (PCI Express Base
+/// Mask of a pointer to an extended capability: its lower two bits are reserved (PCI Express Base
 /// Specification, 7.6.3).
 const POINTER: u32 = 0xffc;
 
-/// Location of a root port, by its own register.
+/// Location of a root port, by the port's own register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootPort {
     /// Number of the port in the root complex.

@@ -7,13 +7,13 @@ use super::read_trimmed;
 /// Vendor, family and model of an x86 CPU; all CPUs of a machine have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuModel {
-    /// As in CPUID, such as `GenuineIntel`.
+    /// The vendor as in CPUID, such as `GenuineIntel`.
     pub vendor: String,
     /// The family, including the extended family.
     pub family: u32,
     /// The model, including the extended model.
     pub model: u32,
-    /// `None` if only the modalias was read, which does not have it.
+    /// The stepping; `None` if only the modalias was read, which has none.
     pub stepping: Option<u32>,
 }
 

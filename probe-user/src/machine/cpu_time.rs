@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::Machine;
 
 /// Ticks per second in user space (`USER_HZ`), the same on all supported architectures.
-const TICKS: u64 = 100;
+const TICKS_PER_SECOND: u64 = 100;
 
 /// CPU time of all CPUs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// In tasks of any cgroup and in interrupts.
+    /// Time in tasks of any cgroup and in interrupts.
     pub busy: Duration,
-    /// Taken by the hypervisor from busy CPUs (steal time).
+    /// Time that the hypervisor took from busy CPUs (steal time).
     pub stolen: Duration,
 }
 
@@ -44,7 +44,7 @@ fn parse(stat: &str) -> Option<CpuTime> {
     let [user, nice, system, _, _, irq, softirq, steal, ..] = ticks?[..] else {
         return None;
     };
-    let time = |ticks: u64| Duration::from_millis(ticks.saturating_mul(1000 / TICKS));
+    let time = |ticks: u64| Duration::from_millis(ticks.saturating_mul(1000 / TICKS_PER_SECOND));
     Some(CpuTime {
         busy: time(user + nice + system + irq + softirq),
         stolen: time(steal),
@@ -58,6 +58,7 @@ mod tests {
     #[test]
     fn idle_time_is_not_busy() {
         let now = parse("cpu  100 20 30 9999 50 4 6 7 80 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n").unwrap();
+        // 100 + 20 + 30 + 4 + 6 ticks of 10 ms.
         assert_eq!(now.busy, Duration::from_millis(1600));
         assert_eq!(now.stolen, Duration::from_millis(70));
         let before = parse("cpu 90 20 30 9000 50 4 6 7 0 0").unwrap();

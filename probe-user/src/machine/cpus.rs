@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::by_text::serde_by_text;
 
-/// No kernel is built for more CPUs than this, so a larger number is a damaged file. The bound also
-/// keeps a range such as `0-4294967295` from filling the memory.
+/// The largest CPU number. No kernel is built for more CPUs, so a larger number is a damaged file.
+/// The bound also keeps a range such as `0-4294967295` from filling the memory.
 const MAX_CPU: u32 = 65_535;
 
 /// An ordered set of CPU numbers.
@@ -44,7 +44,7 @@ impl CpuList {
     }
 
     /// Number of CPUs of the set before `cpu`: its index where the kernel packs one value per CPU.
-    /// None if it is not in the set.
+    /// None if `cpu` is not in the set.
     #[must_use]
     pub fn position(&self, cpu: u32) -> Option<usize> {
         self.0.binary_search(&cpu).ok()
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_kernel_format() {
+    fn the_kernels_format_is_read() {
         assert_eq!(list("0-3,8,10-11\n"), CpuList(vec![0, 1, 2, 3, 8, 10, 11]));
         assert_eq!(list("\n"), CpuList(vec![]));
         assert_eq!(list(""), CpuList(vec![]));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_the_kernel_format() {
+    fn the_kernels_format_is_printed() {
         for text in ["", "0", "0-1", "0-3,8,10-11", "0,2,4"] {
             assert_eq!(list(text).to_string(), text);
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_list() {
+    fn a_text_that_is_no_list_is_refused() {
         let why = |text: &str| text.parse::<CpuList>().unwrap_err().to_string();
         assert_eq!(
             why("0-"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_online_and_possible_of_a_tree() {
+    fn online_and_possible_cpus_are_read() {
         let root = Tree::new();
         root.write("devices/system/cpu/online", "0-3\n");
         root.write("devices/system/cpu/possible", "0-x\n");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_file_it_cannot_read() {
+    fn a_file_that_cannot_be_read_is_named() {
         let error = online(Path::new("/nonexistent")).unwrap_err().to_string();
         assert_eq!(
             error,

@@ -24,7 +24,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// All five, in their order.
+    /// All five words, in their order.
     pub const ALL: [Self; 5] = [
         Self::Config,
         Self::Config1,
@@ -39,7 +39,7 @@ impl Word {
         Self::ALL.into_iter().find(|word| word.name() == name)
     }
 
-    /// Its name in `format/` files and in terms.
+    /// The word's name in `format/` files and in terms.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -157,12 +157,15 @@ impl FromStr for FieldFormat {
     }
 }
 
-/// Parses a bit or a range of bits. Never empty.
+/// Parses a bit or a range of bits. The range is never empty.
 fn range(text: &str) -> Option<RangeInclusive<u32>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let bit = |digits: &str| -> Option<u32> {
-        let plain = digits.bytes().all(|b| b.is_ascii_digit());
-        digits.parse().ok().filter(|bit| plain && *bit < u64::BITS)
+        let is_number = digits.bytes().all(|b| b.is_ascii_digit());
+        digits
+            .parse()
+            .ok()
+            .filter(|bit| is_number && *bit < u64::BITS)
     };
     let (first, last) = (bit(first)?, bit(last)?);
     (first <= last).then_some(first..=last)

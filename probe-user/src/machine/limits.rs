@@ -9,13 +9,13 @@ use std::{
 
 use super::{Machine, cgroup::Hierarchy, memory::field, memory::kilobytes};
 
-/// v1 limits from this on mean no limit.
+/// Limits of v1 from this value on mean no limit.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// Resources available to this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// CPU time that its cgroup may use, in CPUs; None without a limit.
+    /// CPU time that the process's cgroup may use, in CPUs; None without a limit.
     pub cpus: Option<f64>,
     /// Bytes that can be allocated without swapping and within the cgroup's limit; None if unknown.
     pub memory: Option<u64>,
@@ -32,13 +32,13 @@ impl Limits {
                 .and_then(|text| kilobytes(&text, "MemAvailable")),
         };
         for directory in directories(machine) {
-            limits.add(&directory);
+            limits.apply(&directory);
         }
         limits
     }
 
     /// Applies the limits of one cgroup.
-    fn add(&mut self, directory: &Path) {
+    fn apply(&mut self, directory: &Path) {
         let text = |file: &str| fs::read_to_string(directory.join(file)).ok();
         let number = |file: &str| text(file)?.trim().parse::<u64>().ok();
         let quota = text("cpu.max").and_then(|text| quota(&text)).or_else(|| {
@@ -70,7 +70,7 @@ impl Limits {
     }
 }
 
-/// The cgroups of this process, each with its ancestors.
+/// The directories of this process's cgroups, each with its ancestors.
 fn directories(machine: &Machine) -> Vec<PathBuf> {
     let proc = machine.procfs();
     let own = machine.proc("self/cgroup").unwrap_or_default();
@@ -126,6 +126,8 @@ mod tests {
     use super::*;
     use crate::machine::Roots;
 
+    /// A machine with this text of /proc/self/cgroup and with these mounts, in which `AT` stands
+    /// for the directory of the tree.
     fn machine(root: &Tree, cgroups: &str, mounts: &[&str]) -> Machine {
         root.write("proc/meminfo", "MemTotal: 2000 kB\nMemAvailable: 1000 kB\n");
         root.write("proc/self/cgroup", cgroups);
@@ -147,7 +149,7 @@ mod tests {
         root.write("cg/pod/own/memory.current", "400000\n");
         let mounts = ["29 23 0:26 / AT/cg rw - cgroup2 cgroup2 rw"];
         let limits = Limits::for_self(&machine(&root, "0::/pod/own\n", &mounts));
-        // 600000 less the 400000 that cannot be dropped.
+        // The limit of 600,000, less 500,000 in use of which 100,000 can be dropped.
         assert_eq!(limits.memory, Some(200_000));
         assert_eq!(limits.cpus, Some(1.5));
     }

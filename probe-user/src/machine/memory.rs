@@ -19,7 +19,8 @@ use super::{
 };
 use crate::sys::clock::now;
 
-/// v1 limits from this on mean no limit: the kernel writes the largest number of pages that fits.
+/// Limits of v1 from this value on mean no limit: the kernel writes the largest number of pages
+/// that fits.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// Memory use of an owner, in bytes. Parts that the kernel does not report are None.
@@ -192,7 +193,7 @@ impl MemoryReader {
     /// Memory use of these owners, without those that are gone or have no memory of their own. The
     /// command's processes are one holder. Paths of cgroups are as in /proc/PID/cgroup. In v1 a
     /// cgroup is looked up by the same path, which systemd and the runtimes create in every
-    /// hierarchy. A new cgroup at the path of a removed one is not mistaken for it.
+    /// hierarchy. A new cgroup at the path of a removed one is not mistaken for the removed one.
     pub(crate) fn read<'a>(
         &self,
         cgroups: impl Iterator<Item = (CgroupId, &'a str)>,
@@ -244,8 +245,8 @@ impl MemoryReader {
         parse_status(&fs::read_to_string(status).ok()?)
     }
 
-    /// Total memory use of a command's processes. The peak of their sum is unknown: `peak` is the
-    /// largest peak of any. None if no process is known.
+    /// Total memory use of a command's processes. The peak of their sum is unknown, so `peak` is
+    /// the largest peak of a process. None if no process is known.
     fn command_memory(&self, command: &CommandProcesses) -> Option<MemoryUse> {
         let largest = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).max();
         let uses = command
@@ -319,7 +320,7 @@ fn cgroup_memory(
                 // memory are missing there.
                 huge: huge[0].map(|anon| huge[1..].iter().flatten().sum::<u64>() + anon),
                 peak: number("memory.peak"),
-                limit: limit_above(hierarchy, &directory),
+                limit: lowest_limit(hierarchy, &directory),
                 age: None,
             }
         }
@@ -341,7 +342,7 @@ fn cgroup_memory(
 }
 
 /// The lowest `memory.max` of a cgroup and its ancestors.
-fn limit_above(hierarchy: &Hierarchy, directory: &Path) -> Option<u64> {
+fn lowest_limit(hierarchy: &Hierarchy, directory: &Path) -> Option<u64> {
     directory
         .ancestors()
         .take_while(|above| above.starts_with(&hierarchy.mount))

@@ -87,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// The roots of its trees.
+    /// The roots of the machine's trees.
     #[must_use]
     pub fn roots(&self) -> &Roots {
         &self.roots

@@ -68,7 +68,7 @@ pub enum PmuKind {
         /// `cpumask`: the CPUs to open its events on, one for each instance of the hardware.
         cpus: CpuList,
     },
-    /// Counts per CPU but is not the CPU's own PMU: `software`, `msr` and the like.
+    /// A PMU that counts per CPU but is not the CPU's own: `software`, `msr` and the like.
     Other,
 }
 
@@ -87,7 +87,7 @@ impl Pmus {
     /// The names of the PMUs under `sysfs`; empty if they cannot be listed.
     #[must_use]
     pub fn names_below(sysfs: &Path) -> BTreeSet<String> {
-        let names = list(&sysfs.join("bus/event_source/devices"));
+        let names = directory_names(&sysfs.join("bus/event_source/devices"));
         names.ok().flatten().into_iter().flatten().collect()
     }
 
@@ -97,7 +97,7 @@ impl Pmus {
     /// The directory of the PMUs cannot be listed. A problem with a single PMU is no error here.
     pub fn read(sysfs: &Path) -> Result<Self, SysfsError> {
         let devices = sysfs.join("bus/event_source/devices");
-        let names = list(&devices)?.ok_or_else(|| SysfsError {
+        let names = directory_names(&devices)?.ok_or_else(|| SysfsError {
             path: devices.clone(),
             problem: SysfsProblem::NotMounted,
         })?;
@@ -112,9 +112,9 @@ impl Pmus {
         })
     }
 
-    /// The socket of a PMU with this number in its name. NVIDIA's drivers use the NUMA node of its
-    /// first CPU (`cpu_to_node` in `nvidia_cspmu.c`), which equals the socket only if each socket
-    /// is one node. Returns `node` itself if the machine does not describe its nodes.
+    /// The socket of a PMU with this number in its name. NVIDIA's drivers write the NUMA node of
+    /// the PMU's first CPU (`cpu_to_node` in `nvidia_cspmu.c`), which equals the socket only if
+    /// each socket is one node. Returns `node` itself if the machine does not describe its nodes.
     #[must_use]
     pub fn socket_named(&self, node: u32) -> u32 {
         self.topology.socket_of_node(node).unwrap_or(node)
@@ -234,10 +234,10 @@ fn formats(dir: &Path) -> Result<BTreeMap<String, FieldFormat>, SysfsError> {
 /// Reads `events/`: one file for each event, and up to four more with its attributes.
 fn events(dir: &Path) -> Result<BTreeMap<String, PmuEvent>, SysfsError> {
     let files: BTreeMap<String, String> = files(dir)?.into_iter().collect();
-    let about = [".scale", ".unit", ".per-pkg", ".snapshot"];
+    let attributes = [".scale", ".unit", ".per-pkg", ".snapshot"];
     let mut events = BTreeMap::new();
     for (name, text) in &files {
-        if about.iter().any(|suffix| name.ends_with(suffix)) {
+        if attributes.iter().any(|suffix| name.ends_with(suffix)) {
             continue;
         }
         let terms = event_terms(text)
@@ -289,7 +289,7 @@ fn cpu_list(path: &Path) -> Result<Option<CpuList>, SysfsError> {
 /// Names and contents of the regular files of a directory, which may be missing.
 fn files(dir: &Path) -> Result<Vec<(String, String)>, SysfsError> {
     let mut files = Vec::new();
-    for name in list(dir)?.unwrap_or_default() {
+    for name in directory_names(dir)?.unwrap_or_default() {
         let path = dir.join(&name);
         if path.is_file() {
             let text = require(&path)?;
@@ -300,7 +300,7 @@ fn files(dir: &Path) -> Result<Vec<(String, String)>, SysfsError> {
 }
 
 /// The names in a directory; `None` if there is no such directory.
-fn list(dir: &Path) -> Result<Option<Vec<String>>, SysfsError> {
+fn directory_names(dir: &Path) -> Result<Option<Vec<String>>, SysfsError> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

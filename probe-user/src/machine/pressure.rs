@@ -84,7 +84,7 @@ impl CgroupCounter {
         self as usize <= Self::IoFull as usize
     }
 
-    /// Whether this counts the cgroup alone. All other counters include the cgroups below.
+    /// Whether this counts the cgroup alone. All other counters include its descendants.
     #[must_use]
     pub fn is_own(self) -> bool {
         matches!(
@@ -146,14 +146,14 @@ impl CgroupCounts {
         }
     }
 
-    /// These counts with one of them replaced.
+    /// These counts with the count of `counter` replaced.
     #[must_use]
     pub fn with(mut self, counter: CgroupCounter, count: Option<u64>) -> Self {
         self.counts[counter as usize] = count;
         self
     }
 
-    /// Only these counts.
+    /// The counts that `keep` keeps; the others are None.
     pub(crate) fn filtered(&self, keep: impl Fn(CgroupCounter) -> bool) -> Self {
         self.combined(self, |counter, count, _| count.filter(|_| keep(counter)))
     }
@@ -183,7 +183,7 @@ impl CgroupCounts {
         self.combined(later, |_, a, b| Some(a?.saturating_add(b?)))
     }
 
-    /// The counts that are known in either, added up.
+    /// The sum of two readings, in which a count that only one of them has is kept.
     pub(crate) fn merged(&self, other: &Self) -> Self {
         self.combined(other, |_, a, b| match (a, b) {
             (Some(a), Some(b)) => Some(a.saturating_add(b)),
@@ -206,7 +206,8 @@ impl CgroupCounts {
 }
 
 impl PressureDelta {
-    /// A cgroup that is not in the earlier reading is new: the session knows every cgroup.
+    /// What was added between two readings. A cgroup that is not in the earlier reading is new,
+    /// since the session knows every cgroup: all its counts were added.
     #[must_use]
     pub fn between(earlier: &PressureReading, later: &PressureReading) -> Self {
         let before = |id: CgroupId| {

@@ -12,9 +12,9 @@ pub(crate) const START_TIME_ERROR: u64 = 10_000_000;
 /// Fields of a process's `stat`.
 pub(super) struct ProcessStat {
     pub(super) name: String,
-    /// In ticks, with the times of threads that ended.
+    /// CPU time in ticks, with the times of threads that ended.
     pub(super) cpu_time: u64,
-    /// In ticks since the boot.
+    /// Start in ticks since the boot.
     pub(super) start: u64,
     pub(super) resident_pages: u64,
 }
@@ -49,7 +49,7 @@ pub(crate) fn start_time(proc: &Path, pid: u32) -> Option<u64> {
     Some(ticks.saturating_mul(tick).saturating_sub(suspended))
 }
 
-/// The process that created or adopted this one.
+/// The process that created or adopted this one; None without one.
 pub(crate) fn parent(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "PPid:")?
         .parse()

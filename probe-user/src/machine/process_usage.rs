@@ -47,8 +47,8 @@ impl ProcessReader {
         })
     }
 
-    /// The processes in these cgroups, without those in cgroups below: those that use most CPU time
-    /// first.
+    /// The processes in these cgroups, without those of their descendants. Processes that use most
+    /// CPU time come first.
     pub fn read<'a>(&mut self, cgroups: impl Iterator<Item = &'a str>) -> Vec<ProcessUse> {
         let now = now();
         let seconds = now.saturating_sub(self.at).as_secs_f64();
@@ -58,9 +58,9 @@ impl ProcessReader {
         let mut last = HashMap::new();
         let read = |pid: u32| {
             let stat = stat(&self.proc, pid)?;
-            let known = (pid, stat.start);
-            last.insert(known, stat.cpu_time);
-            let before = self.last.get(&known).copied();
+            let key = (pid, stat.start);
+            last.insert(key, stat.cpu_time);
+            let before = self.last.get(&key).copied();
             #[expect(clippy::cast_precision_loss, reason = "ticks of one interval")]
             let cpus = before.map(|before| stat.cpu_time.saturating_sub(before) as f64 / ticks);
             Some(ProcessUse {
@@ -132,19 +132,19 @@ mod tests {
             let processes = reader.read([own.as_str()].into_iter());
             processes.into_iter().find(|it| it.pid == pid)
         };
-        // A machine without cgroup2, or a namespace of it.
+        // The machine has no cgroup2, or this process is in a namespace of it.
         let Some(first) = read() else {
             return;
         };
         assert_eq!(first.cpus, None);
         // The clock of CPU time has ticks of 10 ms.
-        let before = reader_ticks(pid);
-        while reader_ticks(pid) < before + 2 {}
+        let before = cpu_ticks(pid);
+        while cpu_ticks(pid) < before + 2 {}
         let second = read().unwrap();
         assert!(second.cpus.is_some_and(|cpus| cpus > 0.0), "{second:?}");
     }
 
-    fn reader_ticks(pid: u32) -> u64 {
+    fn cpu_ticks(pid: u32) -> u64 {
         let machine = Machine::this();
         let reader = ProcessReader::new(&machine).unwrap();
         stat(&reader.proc, pid).unwrap().cpu_time

@@ -5,8 +5,8 @@
 //! Most machines monitor the last-level cache (`mon_L3_*`): bytes that the tasks read or wrote
 //! through a socket's cache, from any memory. With MPAM monitors at the memory, as on NVIDIA's
 //! Vera, there are `mon_MB_*`, numbered by NUMA node: bytes that the tasks moved from or to that
-//! node's memory. Both differ from the share of a socket's reads and are shown as measures of their
-//! own.
+//! node's memory. Both kinds of bytes differ from the share of a socket's reads, so they are shown
+//! as measures of their own.
 //!
 //! No kernel documents `mon_MB_*` and `mbm_MB_assignments` yet: both are read as in NVIDIA's
 //! selftests for Grace and Vera (`mpam_mbm_test.sh` of 2026, and `CON_MBM_TOTAL_BYTES_PATH` in
@@ -31,12 +31,13 @@ use super::{
 };
 
 /// Maximum age of the list of groups and their tasks.
-const TASKS_EVERY: Duration = Duration::from_secs(5);
+const MAX_GROUPS_AGE: Duration = Duration::from_secs(5);
 
 /// A monitoring group, or a control group (also monitored).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonitoringGroup {
-    /// Its directory. A monitoring group is below its control group, which includes its counts.
+    /// The group's directory. A monitoring group is below its control group, whose counts include
+    /// those of the monitoring group.
     pub path: PathBuf,
     /// The cgroups of its tasks.
     pub cgroups: BTreeSet<CgroupId>,
@@ -87,6 +88,7 @@ pub(crate) struct Reader {
     caches: BTreeMap<u32, u32>,
     /// The socket of each NUMA node with CPUs.
     nodes: BTreeMap<u32, u32>,
+    /// The groups, and when they were listed.
     groups: Option<(Duration, Vec<Arc<MonitoringGroup>>)>,
     /// Whether a group without a counter was already warned about.
     warned: bool,
@@ -112,8 +114,8 @@ impl Reader {
     }
 
     pub(crate) fn read(&mut self, now: Duration) -> Vec<GroupBytes> {
-        let fresh = |(at, _): &&(Duration, _)| now.saturating_sub(*at) < TASKS_EVERY;
-        if self.groups.as_ref().filter(fresh).is_none() {
+        let is_fresh = |(at, _): &&(Duration, _)| now.saturating_sub(*at) < MAX_GROUPS_AGE;
+        if self.groups.as_ref().filter(is_fresh).is_none() {
             self.groups = Some((now, self.groups()));
         }
         let groups = self.groups.iter().flat_map(|(_, groups)| groups);
@@ -142,10 +144,10 @@ impl Reader {
         let controls = directories(&self.root).filter(|path| path.join("mon_data").is_dir());
         let mut paths: Vec<PathBuf> = controls.collect();
         let parents = [self.root.clone()].into_iter().chain(paths.clone());
-        let below: Vec<PathBuf> = parents
+        let monitoring: Vec<PathBuf> = parents
             .flat_map(|parent| directories(&parent.join("mon_groups")))
             .collect();
-        paths.extend(below);
+        paths.extend(monitoring);
         let group = |path: PathBuf| {
             let cgroups = self.cgroups(&path);
             Arc::new(MonitoringGroup { path, cgroups })
@@ -168,17 +170,17 @@ impl Reader {
     fn bytes(&self, group: &Path) -> BTreeMap<u32, u64> {
         let mut sockets: BTreeMap<u32, Option<u64>> = BTreeMap::new();
         let mut domains: Vec<_> = domains(group).collect();
-        // L3 alone if both exist: the sum of both would be neither measure.
+        // Only L3 is read if both kinds exist: the sum of both would be neither measure.
         if domains.iter().any(|domain| domain.kind == "L3") {
             domains.retain(|domain| domain.kind == "L3");
         }
         for domain in domains {
-            let known = if domain.kind == "L3" {
+            let socket_of = if domain.kind == "L3" {
                 &self.caches
             } else {
                 &self.nodes
             };
-            let Some(socket) = known.get(&domain.number) else {
+            let Some(socket) = socket_of.get(&domain.number) else {
                 continue;
             };
             let text = fs::read_to_string(&domain.bytes).ok();
@@ -188,9 +190,8 @@ impl Reader {
                 .zip(bytes)
                 .and_then(|(sum, bytes)| sum.checked_add(bytes));
         }
-        let known = sockets.into_iter();
-        known
-            .filter_map(|(socket, bytes)| Some((socket, bytes?)))
+        let sums = sockets.into_iter();
+        sums.filter_map(|(socket, bytes)| Some((socket, bytes?)))
             .collect()
     }
 }
@@ -201,6 +202,7 @@ struct MonitoringDomain {
     kind: &'static str,
     /// Id of the cache, or of the NUMA node.
     number: u32,
+    /// The file that has the bytes.
     bytes: PathBuf,
 }
 
@@ -222,8 +224,9 @@ fn domains(group: &Path) -> impl Iterator<Item = MonitoringDomain> + use<> {
     })
 }
 
-/// The kind of domain in which a group has no counter. Where counters are assigned to groups
-/// (`mbm_assign_mode`, AMD's ABMC and Arm's MPAM), there may be fewer than groups.
+/// The kind of domain in which a group has no counter; None if it has one in each. Where counters
+/// are assigned to groups (`mbm_assign_mode`, AMD's ABMC and Arm's MPAM), there may be fewer
+/// counters than groups.
 fn unassigned(group: &Path) -> Option<&'static str> {
     let mut domains = domains(group);
     let first = domains.find(|domain| {

@@ -10,7 +10,7 @@ use winnow::{
     token::{one_of, take_while},
 };
 
-/// One term between the slashes.
+/// One term of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
     pub(crate) name: String,
@@ -29,7 +29,7 @@ pub(crate) fn number(text: &str) -> Option<u64> {
         Some(hex) => (hex, 16),
         None => (text, 10),
     };
-    // from_str_radix would take a sign.
+    // from_str_radix would accept a sign.
     let plain = digits.bytes().all(|b| b.is_ascii_alphanumeric());
     plain.then(|| u64::from_str_radix(digits, radix).ok())?
 }
@@ -64,7 +64,7 @@ fn value<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
         .parse_next(input)
 }
 
-/// A name of a PMU, an event or a term. None of them starts with `-` or `.`.
+/// A name of a PMU, an event or a term. No name starts with `-` or `.`.
 pub(crate) fn word<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
     (
         one_of(|c: char| c.is_ascii_alphanumeric() || c == '_'),

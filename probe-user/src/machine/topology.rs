@@ -16,18 +16,20 @@ use crate::machine::cpus::{self, CpuList};
 /// The sockets and NUMA nodes of the CPUs that were online.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
+    /// The socket of each CPU.
     sockets: BTreeMap<u32, u32>,
+    /// The CPUs of each NUMA node.
     nodes: BTreeMap<u32, CpuList>,
 }
 
 impl Topology {
-    /// Reads it from `sysfs`, which is `/sys` on a live machine. Facts that cannot be read are
-    /// unknown.
+    /// Reads the topology from `sysfs`, which is `/sys` on a live machine. Facts that cannot be
+    /// read are unknown.
     #[must_use]
     pub fn read(sysfs: &Path) -> Self {
         let cpu = |cpu: u32| {
             let file = format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id");
-            // -1 on some virtual machines.
+            // Some virtual machines have -1 here, so the socket is unknown.
             let package: u32 = text(&sysfs.join(file))?.parse().ok()?;
             Some((cpu, package))
         };
@@ -108,12 +110,12 @@ impl Topology {
 
     /// Adds CPUs that came online; CPUs that went offline keep their socket.
     pub(crate) fn refresh(&mut self, sysfs: &Path) {
-        let now = Self::read(sysfs);
-        // With a whole socket offline the numbers would shift.
-        if now.sockets() >= self.sockets() {
-            self.sockets.extend(now.sockets);
+        let current = Self::read(sysfs);
+        // Otherwise a whole socket is offline, and the numbers of the others would shift.
+        if current.sockets() >= self.sockets() {
+            self.sockets.extend(current.sockets);
         }
-        self.nodes.extend(now.nodes);
+        self.nodes.extend(current.nodes);
     }
 }
 

@@ -6,7 +6,7 @@ use super::pmus::Pmu;
 ///
 /// A kernel that does not know a product names its PMU `nvidia_uncore_pmu_<n>`, with a number that
 /// is not the socket, and lists only the event `cycles` (`drivers/perf/arm_cspmu/nvidia_cspmu.c`):
-/// then only this id identifies it.
+/// then only the product id identifies the PMU.
 #[must_use]
 pub fn product(pmu: &Pmu) -> Option<u32> {
     parse_product(pmu.identifier.as_deref()?)
@@ -35,7 +35,7 @@ pub fn named_node(pmu: &str) -> Option<u32> {
 /// (`perf_pmu__wildcard_match` in tools/perf/util/pmu.c).
 #[must_use]
 pub(super) fn matches_pmu_name(pattern: &str, name: &str) -> bool {
-    let one = |name: &str| {
+    let matches_name = |name: &str| {
         if pattern.contains(['*', '?']) {
             return matches(pattern.as_bytes(), name.as_bytes());
         }
@@ -51,7 +51,7 @@ pub(super) fn matches_pmu_name(pattern: &str, name: &str) -> bool {
                 }
         })
     };
-    one(name) || name.strip_prefix("uncore_").is_some_and(one)
+    matches_name(name) || name.strip_prefix("uncore_").is_some_and(matches_name)
 }
 
 /// Whether a text matches a pattern: `*` is any text, `?` any character. A star first takes as

@@ -12,11 +12,11 @@ pub(crate) fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
 /// An axis of a plot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// Its two ends.
+    /// The values at its two ends.
     pub(crate) ends: (f64, f64),
     /// Whether the scale is logarithmic.
     logarithmic: bool,
-    /// Positions and texts of its labels.
+    /// The labels: their values on the axis, and their texts.
     pub(crate) labels: Vec<(f64, String)>,
 }
 

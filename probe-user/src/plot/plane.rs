@@ -8,10 +8,11 @@ use super::{Axis, escaped};
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 420.0;
 /// Height of a legend entry.
-const NAME: f64 = 16.0;
+const LEGEND_ENTRY: f64 = 16.0;
 /// Width and height of one of several planes.
 const PANEL: (f64, f64) = (420.0, 240.0);
 
+/// Colours of series, in their order.
 const COLOURS: [&str; 10] = [
     "#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5",
     "#9c6b4e", "#9498a0",
@@ -111,7 +112,7 @@ impl Plane {
         #[expect(clippy::cast_precision_loss, reason = "the letters of a label")]
         let left = 7.5 * longest.unwrap_or(0) as f64 + 12.0;
         #[expect(clippy::cast_precision_loss, reason = "a handful of names")]
-        let height = HEIGHT + NAME * self.drawn.len() as f64;
+        let height = HEIGHT + LEGEND_ENTRY * self.drawn.len() as f64;
         let mut body = String::new();
         self.draw(&mut body, [left.max(80.0), 925.0, 40.0, 360.0], false);
         picture(&format!("viewBox=\"0 0 {WIDTH} {height}\""), 12, &body)
@@ -158,7 +159,7 @@ impl Plane {
             );
         }
         // Names that would overlap the previous one are left out.
-        let mut taken = 0.0;
+        let mut free_from = 0.0;
         for (from, to, name) in &self.spans {
             let (from, to) = (x(*from).max(left), x(*to).min(right));
             let _ = writeln!(
@@ -170,8 +171,8 @@ impl Plane {
             );
             #[expect(clippy::cast_precision_loss, reason = "the letters of a name")]
             let needed = 7.0 * name.chars().count() as f64;
-            if from >= taken && to - from >= needed {
-                taken = from + needed;
+            if from >= free_from && to - from >= needed {
+                free_from = from + needed;
                 let _ = writeln!(
                     text,
                     "<text x=\"{from:.1}\" y=\"{:.1}\" font-size=\"11\" \
@@ -228,7 +229,7 @@ impl Plane {
                 continue;
             }
             #[expect(clippy::cast_precision_loss, reason = "a handful of names")]
-            let place = HEIGHT + NAME * at as f64;
+            let place = HEIGHT + LEGEND_ENTRY * at as f64;
             let _ = writeln!(
                 text,
                 "<rect x=\"{left}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\

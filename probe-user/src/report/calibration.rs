@@ -11,13 +11,14 @@ use crate::derive;
 /// The event that counts the accesses that SPE samples: loads and stores (Arm ARM, D18:
 /// `MEM_ACCESS` counts memory-read and memory-write operations).
 const ACCESSES: &str = "mem_access";
-const CLASSES: [&str; 2] = ["load", "store"];
+/// The qualifiers of the estimates that are compared with [`ACCESSES`].
+const ACCESS_QUALIFIERS: [&str; 2] = ["load", "store"];
 
 /// Name prefix of sampled events.
 const SAMPLED: &str = "sampled_";
 
 /// The kernel's clock events.
-const WHOLE_CLOCKS: [&str; 2] = ["cpu-clock", "task-clock"];
+const CLOCK_EVENTS: [&str; 2] = ["cpu-clock", "task-clock"];
 
 /// Name suffix of metrics that divide a socket's traffic by the accesses that its CPUs counted.
 const PER_ACCESS: &str = "_bytes_per_access";
@@ -54,14 +55,14 @@ pub struct EstimatePoint {
 }
 
 impl Calibration {
-    /// All pairs of a run.
+    /// All metrics of a run that were both estimated and counted, for at least one subject.
     #[must_use]
     pub fn all(run: &Run) -> Vec<Self> {
-        let named = |name: &str| run.metrics.iter().position(|it| it.name == name);
-        let mut all = Vec::new();
+        let metric_named = |name: &str| run.metrics.iter().position(|it| it.name == name);
+        let mut pairs = Vec::new();
         for (at, metric) in run.metrics.iter().enumerate() {
             let calibration = |count: &str, qualifiers: &[&str]| {
-                let count = named(count)?;
+                let count = metric_named(count)?;
                 Some(Self {
                     estimate: metric.name.clone(),
                     count: run.metrics[count].name.clone(),
@@ -69,16 +70,16 @@ impl Calibration {
                     points: metric_points(run, at, count, qualifiers),
                 })
             };
-            // A sampled clock equals the counted time.
+            // Clocks are left out: a sampled clock equals the counted time.
             let event = metric.name.strip_prefix(SAMPLED);
-            if let Some(event) = event.filter(|event| !WHOLE_CLOCKS.contains(event)) {
-                all.extend(calibration(event, &[""]));
+            if let Some(event) = event.filter(|event| !CLOCK_EVENTS.contains(event)) {
+                pairs.extend(calibration(event, &[""]));
             }
             if metric.name == derive::ACCESSES {
-                all.extend(calibration(ACCESSES, &CLASSES));
+                pairs.extend(calibration(ACCESSES, &ACCESS_QUALIFIERS));
             }
             if let Some(traffic) = metric.name.strip_suffix(PER_ACCESS) {
-                all.extend(named(traffic).map(|count| Self {
+                pairs.extend(metric_named(traffic).map(|count| Self {
                     estimate: format!("{LINE_BYTES} B x accesses of the CPUs"),
                     count: traffic.to_owned(),
                     unit: run.metrics[count].unit.clone(),
@@ -86,8 +87,8 @@ impl Calibration {
                 }));
             }
         }
-        all.retain(|it| !it.points.is_empty());
-        all
+        pairs.retain(|it| !it.points.is_empty());
+        pairs
     }
 
     pub(super) fn json(&self, run: &Run) -> Value {
@@ -114,7 +115,7 @@ impl Calibration {
     }
 }
 
-fn of_metric(run: &Run, metric: usize) -> impl Iterator<Item = &RunLine> {
+fn lines_of(run: &Run, metric: usize) -> impl Iterator<Item = &RunLine> {
     run.lines.iter().filter(move |it| it.metric == metric)
 }
 
@@ -126,9 +127,9 @@ fn metric_points(
     count: usize,
     qualifiers: &[&str],
 ) -> Vec<EstimatePoint> {
-    let counted = of_metric(run, count).filter(|line| line.qualifier.is_empty());
+    let counted = lines_of(run, count).filter(|line| line.qualifier.is_empty());
     let points = counted.filter_map(|counted| {
-        let estimates: Vec<&RunLine> = of_metric(run, estimate)
+        let estimates: Vec<&RunLine> = lines_of(run, estimate)
             .filter(|line| {
                 line.subject == counted.subject && qualifiers.contains(&line.qualifier.as_str())
             })
@@ -153,12 +154,12 @@ fn metric_points(
                 point.estimate += value;
                 let (low, high) = line.interval(at);
                 // An estimate of 0 without an interval is exact: nothing ran.
-                let sides = match (low.is_finite(), value == 0.0) {
+                let squares = match (low.is_finite(), value == 0.0) {
                     (true, _) => Some(((value - low).powi(2), (high - value).powi(2))),
                     (false, true) => Some((0.0, 0.0)),
                     (false, false) => None,
                 };
-                let sum = point.interval.zip(sides);
+                let sum = point.interval.zip(squares);
                 point.interval = sum.map(|(a, b)| (a.0 + b.0, a.1 + b.1));
             }
         }
@@ -170,30 +171,31 @@ fn metric_points(
     points.collect()
 }
 
-/// Points by socket: the traffic if each access were one cache line, with the counted traffic.
+/// One point for each socket: the counted traffic, and the traffic if each access were one cache
+/// line.
 fn socket_points(run: &Run, per_access: usize, traffic: usize) -> Vec<EstimatePoint> {
-    let points = of_metric(run, per_access).filter_map(|bytes| {
-        let socket = &run.subjects[bytes.subject];
-        let traffic = of_metric(run, traffic).find(|it| {
+    let points = lines_of(run, per_access).filter_map(|line| {
+        let socket = &run.subjects[line.subject];
+        let traffic = lines_of(run, traffic).find(|it| {
             let subject = &run.subjects[it.subject];
             subject.part == socket.part && subject.label == socket.label
         })?;
         let mut point = EstimatePoint {
-            subject: bytes.subject,
+            subject: line.subject,
             windows: 0,
             count: 0.0,
             estimate: 0.0,
             interval: None,
         };
         let mut seconds = 0.0;
-        for at in bytes.windows() {
-            let (rate, bytes) = (traffic.value(at), bytes.value(at));
-            if rate.is_finite() && bytes > 0.0 {
+        for at in line.windows() {
+            let (rate, bytes_per_access) = (traffic.value(at), line.value(at));
+            if rate.is_finite() && bytes_per_access > 0.0 {
                 let (start, end) = run.windows[at];
                 point.windows += 1;
                 seconds += end - start;
                 point.count += rate * (end - start);
-                point.estimate += rate * (end - start) * LINE_BYTES / bytes;
+                point.estimate += rate * (end - start) * LINE_BYTES / bytes_per_access;
             }
         }
         // Back to rates, as in the metric.

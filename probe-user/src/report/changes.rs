@@ -14,7 +14,7 @@ use super::{
 /// Least change that is listed, as a fraction of the larger mean.
 const LEAST_CHANGE: f64 = 0.25;
 
-/// Shorter runs have no halves that can be tested.
+/// Least number of windows of a run whose halves can be tested.
 const LEAST_WINDOWS: usize = 2 * MIN_WINDOWS;
 
 /// Least value whose change is listed, as a fraction of the largest row's.
@@ -25,7 +25,7 @@ const MAX_CHANGES: usize = 8;
 
 impl Run {
     /// The rows' values that differ between the halves by more than chance allows, as JSON: the
-    /// most surprising first, and the number of all.
+    /// most surprising first, and their number.
     pub(super) fn changes(&self) -> Value {
         let [(begin, _), .., (_, end)] = self.windows[..] else {
             return Value::Null;
@@ -81,7 +81,8 @@ impl Run {
 }
 
 impl Run {
-    /// Names of the rows that have values in one half alone.
+    /// Names of the rows that have values in this half (0 or 1) and not in the other one. `middle`
+    /// is in seconds.
     fn rows_only_in(&self, half: usize, middle: f64) -> Vec<&str> {
         let mut seen = vec![[false; 2]; self.subjects.len()];
         for line in &self.lines {
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use crate::report::{LineSubject, RunLine, tests::metric};
 
-    /// One row per container, with these values in windows of one second.
+    /// A run with rows of these names and values, in windows of one second.
     fn run(rows: &[(&str, Vec<f64>)]) -> Run {
         let windows = rows
             .iter()

@@ -24,7 +24,7 @@ const Z95: f64 = 1.959_964;
 /// One side of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
-    /// Windows from this second to that one; None: to the end.
+    /// Begin and end of the compared windows, in seconds; None: to the end of the run.
     pub range: (f64, Option<f64>),
     /// Only rows of this pod, container or name, or with this part of an id; None: all.
     pub rows: Option<String>,
@@ -33,7 +33,7 @@ pub struct Side {
 /// Summary of a side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SideSummary {
-    /// Its file, range and rows.
+    /// The file, range and rows of the side, for people.
     pub name: String,
     /// Number of windows.
     pub windows: usize,
@@ -67,7 +67,7 @@ pub struct ComparedValue {
     pub qualifier: String,
     /// The first side.
     pub a: SideStatistics,
-    /// The second.
+    /// The second side.
     pub b: SideStatistics,
     /// What the windows say about the difference.
     pub evidence: Evidence,
@@ -115,8 +115,8 @@ impl ComparedValue {
     }
 
     /// Order of values: programs first, then by how likely the difference is by chance, then by its
-    /// size in standard errors, since `p` of the most certain ones is 0. Values without a test come
-    /// last.
+    /// size in standard errors: `p` of the most certain differences is 0. Values without a test
+    /// come last.
     fn order(&self) -> (bool, f64, f64) {
         let (p, size) = self.test().map_or((2.0, 0.0), |test| {
             (test.p, self.difference().abs() / test.standard_error())
@@ -201,7 +201,7 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
 
 /// Chooses the differences that are larger than chance allows, and puts the most surprising first.
 /// Differences of programs are chosen separately and come first: the machine often differs in
-/// everything, which must not lower the bar for a container.
+/// everything, which must not make it easier to choose a difference of a container.
 fn choose(both: &mut [ComparedValue]) {
     for of_program in [true, false] {
         let is_in_group = |value: &&mut ComparedValue| value.is_of_program() == of_program;
@@ -251,7 +251,7 @@ impl Side {
 /// Subject, metric, and qualifier.
 type LineKey<'a> = (usize, &'a str, &'a str);
 
-/// Lines of a side with values.
+/// The series of each line of a side that has values in the range.
 fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSeries>, RowError> {
     let named = side.rows.as_deref().map(|name| rows::named(run, name));
     let named = named.transpose()?;
@@ -275,23 +275,23 @@ fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSer
     Ok(series_by_key)
 }
 
-/// The windows of a line in the range; None if none has a value.
+/// The windows of a line in the range that have a value; None if there are none.
 fn series(run: &Run, line: &RunLine, side: &Side) -> Option<WindowSeries> {
     let metric = &run.metrics[line.metric];
-    let known = line.shown(metric, &run.windows).filter_map(|(at, value)| {
+    let values = line.shown(metric, &run.windows).filter_map(|(at, value)| {
         let window = run.windows[at];
         let seconds = window.1 - window.0;
         let (low, high) = line.interval(at);
         let error = (high - low) / (2.0 * Z95);
         let error = if error.is_finite() { error } else { 0.0 };
-        let known = side.covers(window) && value.is_finite() && seconds > 0.0;
-        known.then_some(WindowValue {
+        let is_known = side.covers(window) && value.is_finite() && seconds > 0.0;
+        is_known.then_some(WindowValue {
             value,
             seconds,
             error: error * metric.shown_factor(seconds),
         })
     });
-    WindowSeries::new(known.collect())
+    WindowSeries::new(values.collect())
 }
 
 #[cfg(test)]

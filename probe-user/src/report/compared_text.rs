@@ -22,7 +22,7 @@ const WIDE: usize = 100;
 const METRIC: &str = "metric";
 const UNIT: &str = "unit";
 
-/// The least width of a name, and of the column of rows beside wide metrics.
+/// The least width of a name, and the least width that wide metrics leave to the column of rows.
 const MIN_NAME: usize = 8;
 const LEAST_ROW: usize = 16;
 
@@ -55,7 +55,8 @@ fn unit(metric: &LineMetric) -> String {
     if unit == "1" { String::new() } else { unit }
 }
 
-/// What distinguishes series of one metric, without words that the metric's name has.
+/// What distinguishes series of one metric, without the last word of the metric's name at its
+/// beginning: `behind NAME` of `cpu_wait_behind` is `NAME`.
 fn series_name(it: &ComparedValue) -> String {
     let last = it.metric.name.rsplit('_').next().unwrap_or_default();
     let rest = it.qualifier.strip_prefix(last).unwrap_or(&it.qualifier);
@@ -133,8 +134,8 @@ fn value_lines(values: &[&ComparedValue], shown: ShownDifferences) -> Vec<String
             .sum();
         let available = max.saturating_sub(taken);
         let metric_width = widest(&joined(&metrics, &series)).max(METRIC.len());
-        // Names of rows are cut first: they stay different, while a cut name of a metric is hard to
-        // understand.
+        // Names of rows are cut first: cut names of rows stay different, while a cut name of a
+        // metric is hard to understand.
         let metric_width = metric_width.min(available.saturating_sub(widest(&rows).min(LEAST_ROW)));
         rows = cut(&rows, available.saturating_sub(metric_width));
         // The metric matters more than its series, which gets the remaining width.
@@ -192,7 +193,7 @@ fn sides(comparison: &Comparison) -> impl Iterator<Item = String> {
     })
 }
 
-/// Footnotes: what was found and how sure it is, and what is not shown.
+/// Footnotes: how many values differ and how sure that is, and what is not shown.
 fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
     let count = |matches: &dyn Fn(&ComparedValue) -> bool| {
         comparison.both.iter().filter(|it| matches(it)).count()

@@ -7,8 +7,8 @@ use super::{Run, line::RunLine};
 /// Largest relative difference between two series that are the same by definition.
 const SAME: f64 = 1e-6;
 
-/// For each line of a subject, whether it is a counter and another line is its rate: one change
-/// would be found twice.
+/// For each line of a subject, whether it is a counter and another line is its rate. With both, one
+/// change would be found twice.
 pub(super) fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
     let values = |line: &&RunLine| -> Vec<(usize, f64)> {
         let shown = line.shown(&run.metrics[line.metric], &run.windows);
@@ -37,7 +37,8 @@ pub(super) fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
     (0..all.len()).map(is_twice).collect()
 }
 
-/// Whether a series has two different values: any other may be the rate of one value.
+/// Whether a series has two different values. A constant series proves nothing: every other
+/// constant one may be its rate.
 fn differs(values: impl Iterator<Item = f64>) -> bool {
     let mut values = values.filter(|value| value.is_finite());
     let Some(first) = values.next() else {
@@ -47,7 +48,7 @@ fn differs(values: impl Iterator<Item = f64>) -> bool {
 }
 
 impl Run {
-    /// Indices of counters whose rate is a metric of its own, in all lines that change.
+    /// Indices of counters whose rate is a metric of its own, in all lines with different values.
     pub(super) fn metrics_counted_twice(&self) -> HashSet<usize> {
         let mut by_subject: HashMap<usize, Vec<&RunLine>> = HashMap::new();
         for line in &self.lines {

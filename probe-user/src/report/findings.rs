@@ -24,8 +24,9 @@ pub(super) struct WindowFindings {
 struct WindowFinding {
     kind: FindingKind,
     about: Subject,
-    /// The finding of the last such window.
+    /// The finding of the last window that has it.
     finding: ReportFinding,
+    /// Number of windows that have the finding.
     windows: usize,
 }
 
@@ -40,7 +41,8 @@ fn subject(report: &Report, finding: &ReportFinding) -> Subject {
     }
 }
 
-/// The name of a finding's subject, empty if the sentence contains it, and the sentence.
+/// The name of a finding's subject, and the finding's sentence. The name is empty if the sentence
+/// contains it.
 fn named(about: &Subject, finding: &ReportFinding, shown: &ShownNames<'_>) -> (String, String) {
     let label = match finding.about {
         FindingSubject::Socket(_) => String::new(),
@@ -110,6 +112,7 @@ impl Run {
         #[derive(Default)]
         struct Waits {
             nanos: f64,
+            /// Behind whom most of this time was waited, and how many nanoseconds of it.
             most: Option<(Subject, f64)>,
         }
         let seconds: f64 = self.windows.iter().map(|(start, end)| end - start).sum();

@@ -1,5 +1,5 @@
-//! Windows that have a row without a series: it had no part in what was measured there. Its value
-//! is 0, so that means over time include them.
+//! Sets values of 0 in windows that have a row but no series of it, although the metric was
+//! measured: the row had no part in it. So means over time include these windows.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -9,7 +9,7 @@ use crate::{
     join::share::Method,
 };
 
-/// Indices of windows, as ranges in their order.
+/// Indices of windows, as ranges in ascending order.
 #[derive(Default)]
 pub(super) struct WindowSet(Vec<Range<usize>>);
 
@@ -32,10 +32,10 @@ impl WindowSet {
     }
 }
 
-/// What is divided: the index of a metric, with the socket and the device.
+/// What is divided among rows: the index of a metric, with the socket and the device.
 type Divided = (usize, Option<u32>, Option<String>);
 
-/// What windows have and measured, while a run is built.
+/// Which subjects windows have and what they measured, while a run is built.
 #[derive(Default)]
 pub(super) struct IdleWindows {
     /// The windows that have a subject.
@@ -48,7 +48,7 @@ pub(super) struct IdleWindows {
     shares: HashMap<usize, (Divided, Method)>,
     /// The windows in which memory accesses were sampled.
     sampled: WindowSet,
-    /// Indices of the lines of numbers of sampled accesses.
+    /// Indices of the lines that count sampled accesses.
     accesses: Vec<usize>,
 }
 
@@ -59,7 +59,7 @@ impl IdleWindows {
             self.sampled.add(window);
         }
         for subject in &report.subjects {
-            // Without a copy of a subject that is known.
+            // Copies the subject only if it is new.
             if let Some(windows) = self.present.get_mut(subject) {
                 windows.add(window);
             } else {
@@ -79,7 +79,7 @@ impl IdleWindows {
     ) {
         let divided = (line.metric, attributes.socket, attributes.device.clone());
         match (&attributes.method, value) {
-            // It has no method, and so a line of its own.
+            // An unknown share has no method, and so a line of its own.
             (_, Err(_)) => {
                 let windows = self.unknown.entry((line.subject, divided)).or_default();
                 windows.add(window);
@@ -94,8 +94,8 @@ impl IdleWindows {
         }
     }
 
-    /// Adds a value of sampled accesses in a window. `at` is the index of its line, which a row has
-    /// from its first such sample on.
+    /// Adds a value of sampled accesses in a window. `at` is the index of its line, which begins
+    /// with the first such sample of the row.
     pub(super) fn add_accesses(
         &mut self,
         (at, line): (usize, &RunLine),
@@ -109,7 +109,8 @@ impl IdleWindows {
 }
 
 impl Run {
-    /// Sets values to 0 in the windows that have the row and measured what it has no series of.
+    /// Sets values to 0 in the windows that have the row and measured the metric, but have no
+    /// series of it for the row.
     pub(super) fn fill_idle_windows(&mut self, index: &RunIndex) {
         let idle = &index.idle;
         let subjects = index.subjects.iter();
@@ -123,10 +124,10 @@ impl Run {
             let line = &mut self.lines[*at];
             let divided = &idle.divided[share];
             let unknown = idle.unknown.get(&(line.subject, share.0.clone()));
-            let got_nothing = |window: &usize| {
+            let has_zero_share = |window: &usize| {
                 divided.contains(*window) && unknown.is_none_or(|it| !it.contains(*window))
             };
-            line.fill(present(line.subject).filter(got_nothing));
+            line.fill(present(line.subject).filter(has_zero_share));
         }
         for at in &idle.accesses {
             let line = &mut self.lines[*at];

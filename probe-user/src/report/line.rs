@@ -45,8 +45,8 @@ impl LineSubject {
         rest.contains(&self.get("kind").unwrap_or_default())
     }
 
-    /// Whether a share of this subject is of no row: without it, shares would not add up to what
-    /// was measured.
+    /// Whether a share of this subject belongs to no container or other row. Such shares are always
+    /// kept, since shares must add up to what was measured.
     pub(super) fn is_undivided(&self) -> bool {
         let others = ["io", "unattributed", "unknown"];
         self.is_rest() || others.contains(&self.get("kind").unwrap_or_default())
@@ -68,9 +68,9 @@ impl LineSubject {
 /// The metric of lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineMetric {
-    /// Its name.
+    /// The metric's name.
     pub name: String,
-    /// Its help text, one line.
+    /// The metric's help text, one line.
     pub help: String,
     /// Unit of the values.
     pub unit: String,
@@ -91,7 +91,7 @@ impl LineMetric {
         }
     }
 
-    /// Unit of its values over time: per second for counters; CPUs or threads for clocks.
+    /// Unit of the metric's values over time: per second for counters; CPUs or threads for clocks.
     #[must_use]
     pub fn shown_unit(&self) -> String {
         match (self.is_counter, self.unit.as_str()) {
@@ -125,11 +125,10 @@ pub struct RunLine {
     /// Distinguishes lines of one subject and metric: operation and source, or the socket of a
     /// share.
     pub qualifier: String,
-    /// Index of the first window with a value, so that the memory of a line depends on its owner's
-    /// lifetime.
+    /// Index of the first window with a value. Earlier windows take no memory.
     pub first: usize,
-    /// Values by window, from `first` to the last one, as in a live run; NaN without a value.
-    /// Counters, rates and shares are 0 while the owner did not run.
+    /// Values by window, from `first` to the last window with one, counters not per second; NaN
+    /// without a value. Counters, rates and shares are 0 while the owner did not run.
     pub values: Vec<f64>,
     /// 95% intervals of these values, NaN without one. May be shorter than `values`.
     pub intervals: Vec<(f64, f64)>,
@@ -187,7 +186,8 @@ impl RunLine {
         }
     }
 
-    /// Sets the value to 0 in these windows, the earliest first, where it has none.
+    /// Sets the value to 0 in those of these windows that have none. The earliest window comes
+    /// first.
     pub(super) fn fill(&mut self, windows: impl Iterator<Item = usize>) {
         for window in windows {
             if window < self.first {
@@ -276,7 +276,7 @@ impl RunLine {
             all => all,
         };
         let values = || whole.iter().map(|(_, value, _)| *value);
-        let of_window = |(at, ..): &(usize, f64, f64)| self.value(*at);
+        let value_of = |(at, ..): &(usize, f64, f64)| self.value(*at);
         Some(LineSummary {
             windows: known.len(),
             mean: known
@@ -286,7 +286,7 @@ impl RunLine {
                 / seconds,
             min: values().fold(f64::INFINITY, f64::min),
             max: values().fold(f64::NEG_INFINITY, f64::max),
-            total: metric.is_counter.then(|| known.iter().map(of_window).sum()),
+            total: metric.is_counter.then(|| known.iter().map(value_of).sum()),
         })
     }
 }

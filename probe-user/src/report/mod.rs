@@ -78,11 +78,11 @@ pub struct Run {
     pub histograms: Vec<Distribution>,
     /// Findings about the recording: label of the subject, and a sentence.
     pub findings: Vec<(String, String)>,
-    /// Metrics without a value, with the reason.
+    /// Metrics without a value, each with the reason.
     pub missing: Vec<(String, String)>,
     /// Distinct warnings.
     pub warnings: Vec<String>,
-    /// Number of rows left out: of no interest to the user, or beyond the limit.
+    /// Number of rows left out: the user did not choose them, or they are beyond the limit.
     pub left_out: usize,
     /// Begin of the first window, in ns of `CLOCK_MONOTONIC`; None without windows.
     pub origin: Option<u64>,
@@ -125,7 +125,7 @@ struct RunIndex {
     /// What is shown of each line: subject, metric, and qualifier.
     shown_names: HashSet<(usize, usize, String)>,
     /// Names of metrics that are 0 for an owner that did not run.
-    by_time: HashSet<String>,
+    zero_if_not_run: HashSet<String>,
     idle: idle::IdleWindows,
     waits: waits::WaitLines,
     names: naming::RunNames,
@@ -146,7 +146,8 @@ impl RunIndex {
     /// over time include that window; a ratio of its counts stays unknown.
     fn value<'a>(&self, report: &Report, series: &'a Series) -> Result<&'a Value, &'a Reason> {
         let metric = report.metric(series);
-        let counted = metric.kind == MetricKind::Counter || self.by_time.contains(&metric.name);
+        let counted =
+            metric.kind == MetricKind::Counter || self.zero_if_not_run.contains(&metric.name);
         match &series.value {
             Err(Reason::NoValue(NoValue::DidNotRun)) if counted => Ok(&ZERO),
             value => value.as_ref(),
@@ -177,7 +178,7 @@ impl Run {
             ..Self::default()
         };
         let mut index = RunIndex {
-            by_time: replay.plan().time_only_metrics().collect(),
+            zero_if_not_run: replay.plan().time_only_metrics().collect(),
             ..RunIndex::default()
         };
         let mut last = None;
@@ -227,8 +228,8 @@ impl Run {
             }
             for series in group.series {
                 if let Ok(Value::Histogram(histogram)) = &series.value {
-                    let of = (group.section, group.subject);
-                    self.add_histogram(index, report, of, series, histogram);
+                    let owner = (group.section, group.subject);
+                    self.add_histogram(index, report, owner, series, histogram);
                     continue;
                 }
                 let Some(at) = self.line_of(index, report, group.section, group.subject, series)
@@ -255,6 +256,8 @@ impl Run {
         }
     }
 
+    /// The index of the line of a series, which is added if it is new. None if the series has no
+    /// number, or none of this window.
     fn line_of(
         &mut self,
         index: &mut RunIndex,
@@ -319,8 +322,8 @@ impl Run {
         })
     }
 
-    /// Sets a distribution, which counts since the session began. So the last one is the whole one,
-    /// and a row that ends keeps its own.
+    /// Sets a distribution. It counts since the session began, so the distribution of the last
+    /// window is the whole one. A row that ends keeps its last one.
     fn add_histogram(
         &mut self,
         index: &mut RunIndex,

@@ -1,4 +1,4 @@
-//! Names of the subjects of a run: as short as all its subjects together allow.
+//! Names of the subjects of a run: each the shortest that no other subject of the run has.
 
 use std::collections::HashMap;
 

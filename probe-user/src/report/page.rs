@@ -1,5 +1,5 @@
-//! Writes a run as one self-contained HTML page, with its data and a plotting library
-//! compressed inside. The values of each metric are separate, so that a browser unpacks only what
+//! Writes a run as one self-contained HTML page, with its data and a plotting library compressed
+//! inside. The values of each metric are a block of their own, so that a browser unpacks only what
 //! it shows.
 
 use std::io::{self, Write};
@@ -51,7 +51,8 @@ pub fn page(mut out: impl Write, run: &Run) -> io::Result<()> {
     )?;
     let lines = Selection::default().lines(run);
     let mut derived = derived_views(run);
-    // Separate from the head, so that the table appears before they are unpacked.
+    // These parts are separate from the head, so that the table appears before a browser unpacks
+    // them.
     let parts = ["samples", "roofline", "calibrations", "sampling"]
         .map(|name| (name, derived.remove(name).unwrap_or_default()));
     let mut head = head(run, &lines);
@@ -61,9 +62,9 @@ pub fn page(mut out: impl Write, run: &Run) -> io::Result<()> {
             .into_iter()
             .filter(|(name, _)| name != "no_roofline" || run.peaks.is_some()),
     );
-    block(&mut out, "head", Value::Object(head).to_string().as_bytes())?;
+    write_block(&mut out, "head", Value::Object(head).to_string().as_bytes())?;
     for (name, part) in parts {
-        block(
+        write_block(
             &mut out,
             &format!("{name}-data"),
             part.to_string().as_bytes(),
@@ -71,9 +72,9 @@ pub fn page(mut out: impl Write, run: &Run) -> io::Result<()> {
     }
     for metric in 0..run.metrics.len() {
         let values = values(run, &lines, metric);
-        block(&mut out, &format!("metric-{metric}"), values.as_bytes())?;
+        write_block(&mut out, &format!("metric-{metric}"), values.as_bytes())?;
     }
-    compressed(&mut out, "plotly", PLOTLY)?;
+    write_compressed(&mut out, "plotly", PLOTLY)?;
     write!(out, "<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
 }
 
@@ -125,22 +126,22 @@ fn head(run: &Run, lines: &SummarizedLines<'_>) -> Map<String, Value> {
     map
 }
 
-/// The values over time of a metric's lines, each with its line number, rounded for drawing.
+/// The values over time of a metric's lines, each line with its index, rounded for drawing.
 fn values(run: &Run, lines: &SummarizedLines<'_>, metric: usize) -> String {
     let of_metric = lines
         .iter()
         .enumerate()
         .filter(|(_, (line, _))| line.metric == metric);
     let lines = of_metric.map(|(at, (line, _))| {
-        let known = &run.metrics[metric];
+        let info = &run.metrics[metric];
         let shown = line
-            .drawn(known, &run.windows)
+            .drawn(info, &run.windows)
             .map(|(_, value)| rounded(value));
         let mut map = json!({"line": at, "first": line.first, "y": shown.collect::<Vec<_>>()});
         if !line.intervals.is_empty() {
             let ends = line.windows().map(|at| {
                 let ((low, high), (from, to)) = (line.interval(at), run.windows[at]);
-                [low, high].map(|end| rounded(end * known.shown_factor(to - from)))
+                [low, high].map(|end| rounded(end * info.shown_factor(to - from)))
             });
             map["ends"] = ends.collect();
         }
@@ -156,13 +157,13 @@ fn rounded(value: f64) -> Value {
 }
 
 /// Writes a block of data with an id. Base64 has no characters that are special in HTML.
-fn block(out: &mut impl Write, id: &str, bytes: &[u8]) -> io::Result<()> {
+fn write_block(out: &mut impl Write, id: &str, bytes: &[u8]) -> io::Result<()> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(bytes)?;
-    compressed(out, id, &gzip.finish()?)
+    write_compressed(out, id, &gzip.finish()?)
 }
 
-fn compressed(out: &mut impl Write, id: &str, bytes: &[u8]) -> io::Result<()> {
+fn write_compressed(out: &mut impl Write, id: &str, bytes: &[u8]) -> io::Result<()> {
     let text = STANDARD.encode(bytes);
     writeln!(
         out,

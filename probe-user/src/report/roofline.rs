@@ -154,21 +154,21 @@ impl RunRoofline {
                 for at in line.windows() {
                     let (start, end) = run.windows[at];
                     let (value, ratio) = (line.value(at), ratio.value(at));
-                    // No ratio if nothing came from memory.
+                    // There is no ratio if nothing came from memory.
                     if value > 0.0 && ratio > 0.0 {
-                        let done = value * (end - start);
+                        let operations = value * (end - start);
                         sums.0 += 1;
                         sums.1 += end - start;
-                        sums.2 += done;
-                        sums.3 += done / ratio;
+                        sums.2 += operations;
+                        sums.3 += operations / ratio;
                     }
                 }
-                let (windows, seconds, done, bytes) = sums;
+                let (windows, seconds, operations, bytes) = sums;
                 (windows > 0).then(|| RooflinePoint {
                     subject: line.subject,
                     per_byte,
-                    intensity: done / bytes,
-                    flops: done / seconds,
+                    intensity: operations / bytes,
+                    flops: operations / seconds,
                     windows,
                 })
             })

@@ -12,7 +12,7 @@ const CPU_METRICS: [&str; 2] = ["cpus_used", "task-clock"];
 
 impl Run {
     /// Keeps the rows that match the selection, and of these the `top` that used most CPU. Rows for
-    /// the rest of the machine stay. Returns whether a matching row is left.
+    /// the rest of the machine stay. Returns whether a matching row remains.
     pub fn keep_rows(&mut self, selection: &Selection) -> bool {
         // Rows that were left out before have no lines.
         let shown: HashSet<usize> = self.lines.iter().map(|line| line.subject).collect();
@@ -97,7 +97,8 @@ mod tests {
     use super::*;
     use crate::report::{RunLine, tests::metric};
 
-    /// Rows by CPUs in use, and `system`.
+    /// A run whose rows use so many CPUs; `system` is the rest of the machine. By faults, the order
+    /// of the rows would be the reverse.
     fn run(rows: &[(&str, f64)]) -> Run {
         let metric = |name: &str| metric(name, "", false);
         let mut run = Run {

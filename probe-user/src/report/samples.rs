@@ -69,7 +69,7 @@ pub struct SamplePhase {
     pub pid: u32,
     /// Thread id.
     pub tid: u32,
-    /// Its name.
+    /// The phase's name.
     pub name: String,
     /// Begin, in ns of `CLOCK_MONOTONIC`.
     #[serde(rename = "since_ns", deserialize_with = "nanos")]
@@ -82,7 +82,7 @@ pub struct SamplePhase {
 /// All samples of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scatter {
-    /// Name of its file.
+    /// Name of the file.
     pub file: String,
     /// Metadata: keys and values.
     pub about: Vec<(String, String)>,
@@ -142,7 +142,7 @@ impl Scatter {
         scatter.order(&samples.texts, chosen, sums);
         scatter.about = mem::take(&mut samples.about);
         let phases = listed_phases(&scatter.about);
-        scatter.take_phases(phases);
+        scatter.set_phases(phases);
         Ok(scatter)
     }
 
@@ -177,7 +177,8 @@ impl Scatter {
         }
     }
 
-    /// Resolves text indices, and sorts sums by size and points by time.
+    /// Sets sums and points, with texts in place of text indices. Sorts sums by size and points by
+    /// time.
     fn order(&mut self, texts: &[String], chosen: PointSelection, sums: PointSumsByGroup) {
         let name = |text: Option<TextIndex>| Some(texts.get(text? as usize)?.clone());
         let mut all: Vec<(usize, SampleSum)> = { sums.list.into_iter() }
@@ -231,7 +232,7 @@ impl Scatter {
             .sort_by_key(|point| (point.time, point.address, point.sum));
     }
 
-    fn take_phases(&mut self, mut phases: Vec<SamplePhase>) {
+    fn set_phases(&mut self, mut phases: Vec<SamplePhase>) {
         let end = self.times.1;
         let length = |phase: &SamplePhase| phase.until.unwrap_or(end).saturating_sub(phase.since);
         phases.sort_by_key(|phase| std::cmp::Reverse(length(phase)));

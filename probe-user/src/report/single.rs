@@ -89,7 +89,7 @@ impl Single {
             Self::Calibration => rows_of(&view["settings"], &Map::new()),
         };
         let mut out = Vec::new();
-        write(&mut out, &rows).map_err(|error| error.to_string())?;
+        write_csv(&mut out, &rows).map_err(|error| error.to_string())?;
         Ok(out)
     }
 
@@ -151,17 +151,18 @@ fn matching_samples(run: &Run, selection: &Selection) -> Result<Scatter, String>
         )
     })?;
     let mut scatter = samples.clone();
-    let finds: Vec<bool> = { samples.sums.iter() }
+    let matches: Vec<bool> = { samples.sums.iter() }
         .map(|sum| {
             let names = [&sum.region, &sum.comm, &sum.cgroup].into_iter().flatten();
             selection.matches_any(names.map(String::as_str))
         })
         .collect();
-    scatter.points.retain(|point| finds[point.sum]);
+    scatter.points.retain(|point| matches[point.sum]);
     Ok(scatter)
 }
 
-/// Keeps the matching points; with `selection.top` only the largest, in descending order.
+/// Keeps the matching points. With `selection.top` only those with the largest field `by`, in
+/// descending order.
 fn keep_matching(points: &mut Value, selection: &Selection, by: &str) {
     let Value::Array(points) = points else {
         return;
@@ -200,7 +201,7 @@ fn rows_of(objects: &Value, before: &Map<String, Value>) -> Vec<CsvRow> {
     objects.map(fields).collect()
 }
 
-/// The points of samples, each with the names of its sum.
+/// A row for each point of the samples, with the names of its sum.
 fn sample_rows(view: &Value) -> Vec<CsvRow> {
     let points = &view["points"];
     let sums = points["sum"].as_array().into_iter().flatten();
@@ -222,7 +223,7 @@ fn sample_rows(view: &Value) -> Vec<CsvRow> {
     rows.collect()
 }
 
-fn write(out: &mut Vec<u8>, rows: &[CsvRow]) -> io::Result<()> {
+fn write_csv(out: &mut Vec<u8>, rows: &[CsvRow]) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     if let Some(first) = rows.first() {
         csv.write_record(first.iter().map(|(name, _)| name))?;

@@ -44,7 +44,7 @@ enum XAxis<'a> {
 }
 
 impl XAxis<'_> {
-    /// Its scale between two ends.
+    /// The axis between two ends.
     fn scale(self, ends: (f64, f64)) -> Axis {
         match self {
             Self::Seconds => Axis::divided(ends, 4, |at| format!("{} s", short(at))),
@@ -79,7 +79,7 @@ fn series(run: &Run, subject: usize, qualifier: &str, points: Vec<Vec<(f64, f64)
     PlotSeries::new(name, Look::Line, points)
 }
 
-/// Points at the ends of windows, split where windows have no value.
+/// Points of a line, each at the end of its window, split where windows have no value.
 fn pieces(run: &Run, line: &RunLine) -> Vec<Vec<(f64, f64)>> {
     let drawn = line.drawn(&run.metrics[line.metric], &run.windows);
     let points: Vec<(f64, f64)> = drawn.map(|(at, y)| (run.windows[at].1, y)).collect();
@@ -94,12 +94,12 @@ fn pieces(run: &Run, line: &RunLine) -> Vec<Vec<(f64, f64)>> {
 fn shares(distribution: &Distribution) -> Vec<Vec<(f64, f64)>> {
     #[expect(clippy::cast_precision_loss, reason = "shares for the eye")]
     let float = |count: u64| count as f64;
-    let all = float(distribution.counts.iter().sum::<u64>()).max(1.0);
+    let total = float(distribution.counts.iter().sum::<u64>()).max(1.0);
     let points = distribution
         .counts
         .iter()
         .zip(0_u32..)
-        .map(|(count, at)| (f64::from(at), 100.0 * float(*count) / all));
+        .map(|(count, at)| (f64::from(at), 100.0 * float(*count) / total));
     vec![points.collect()]
 }
 

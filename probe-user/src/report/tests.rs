@@ -22,7 +22,7 @@ pub(super) fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
     }
 }
 
-/// An empty report of the second that begins then.
+/// An empty report of the second from `start` on.
 fn report(start: u64) -> Report {
     Report {
         attributes: vec![Attributes::default()],
@@ -47,13 +47,13 @@ fn counter(name: &str, unit: &str) -> MetricInfo {
     }
 }
 
-/// The first window of a line, and its values from there on; None where there is none.
+/// The first window of a line, and its values from that window on; None: no value.
 fn values(line: &RunLine) -> (usize, Vec<Option<f64>>) {
     let known = |value: &f64| Some(*value).filter(|it| !it.is_nan());
     (line.first, line.values.iter().map(known).collect())
 }
 
-/// An event that is counted in two groups has different values there.
+/// An event that is counted in two groups has a value in each, and so a line for each.
 #[test]
 fn an_event_of_two_groups_has_two_lines() {
     let mut run = Run::default();
@@ -78,8 +78,8 @@ fn an_event_of_two_groups_has_two_lines() {
     assert_eq!(lines, [("", &[3.0; 2][..]), ("group 7", &[7.0; 2])]);
 }
 
-/// The share of a container that sleeps is 0, also before its first access. It stays unknown where
-/// it is not known, where nothing was divided, and where there is no container.
+/// The share of a container that sleeps is 0, also before its first access. There is no value where
+/// its share is unknown, where nothing was divided, and where there is no container.
 #[test]
 fn an_idle_row_has_a_share_of_0() {
     enum Row {
@@ -160,7 +160,8 @@ fn an_idle_row_has_a_share_of_0() {
     );
 }
 
-/// A pair that waits late waited for 0 s before, in all windows that have the row and count waits.
+/// Before the first wait of a pair its value is 0 s, in all windows that have the row and count
+/// waits.
 #[test]
 fn a_pair_without_a_wait_waits_for_0_s() {
     // Whether there is a container, and how long it waits; None if waits are not counted.
@@ -202,7 +203,7 @@ fn a_pair_without_a_wait_waits_for_0_s() {
     assert_eq!(lines, [(1, vec![zero, unknown, Some(5.0), unknown, zero])]);
 }
 
-/// A row without a sample so far had no access, in all windows that have the row and sample
+/// Before the first sample of a row its value is 0, in all windows that have the row and sample
 /// accesses.
 #[test]
 fn accesses_are_0_before_their_first_sample() {
@@ -244,7 +245,8 @@ fn accesses_are_0_before_their_first_sample() {
     assert_eq!(lines, [(1, vec![zero, None, Some(7.0), zero])]);
 }
 
-/// A row keeps its distribution after its end, and one that goes on has the last one.
+/// A row that ends keeps its distribution. A row that goes on has the distribution of the last
+/// window.
 #[test]
 fn a_row_that_ends_keeps_its_distribution() {
     let (mut run, mut index) = (Run::default(), RunIndex::default());

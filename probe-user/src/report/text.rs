@@ -127,7 +127,8 @@ pub(super) fn recording_fields(run: &Run) -> Map<String, Value> {
 }
 
 /// The run as one JSON object: fields of the recording, its windows, and lines with a value for
-/// each window. Values are as in a live run; `mean`, `min` and `max` of counters are per second.
+/// each window. Values of counters are of whole windows, as in a live run; their `mean`, `min` and
+/// `max` are per second.
 #[must_use]
 pub fn json(run: &Run, selection: &Selection) -> Value {
     let mut map = recording_fields(run);
@@ -164,7 +165,7 @@ pub fn json(run: &Run, selection: &Selection) -> Value {
     map.into()
 }
 
-/// Writes a CSV line for each value of a window, printable on a terminal.
+/// Writes a CSV line for each window of each selected line, printable on a terminal.
 ///
 /// # Errors
 ///

@@ -53,7 +53,7 @@ pub(super) fn versioned<T: DeserializeOwned>(
 /// If it is something else, or of another version.
 pub fn calibrated(text: &str) -> Result<Calibrated, VerbJsonError> {
     let calibrated: Calibrated = versioned(text, "mem calibrate", CALIBRATED_FORMAT)?;
-    // Also refuses an index of the recommended setting out of range.
+    // This also refuses an index of the recommended setting that is out of range.
     match calibrated.recommended < calibrated.settings.len() {
         true => Ok(calibrated),
         false => Err(VerbJsonError::Empty),

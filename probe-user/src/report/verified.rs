@@ -36,7 +36,7 @@ pub struct VerifiedRow {
     pub label: String,
     /// Labels of the row.
     pub labels: BTreeMap<&'static str, String>,
-    /// Mean of what resctrl counted in the compared windows, in GB/s.
+    /// Mean of what resctrl counted in the windows that also have a share, in GB/s.
     pub counted: f64,
     /// Mean of its shares in these windows, in GB/s.
     pub shares: f64,
@@ -48,13 +48,13 @@ pub struct VerifiedRow {
 /// How well shares and counts of some windows agree.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Agreement {
-    /// Windows with both.
+    /// Windows with a share and a count.
     pub windows: usize,
     /// Windows with a count and without a share.
     pub without_share: usize,
-    /// Median of the distances from the count, as parts of it.
+    /// Median distance of the share from the count, relative to the count.
     pub median_error: Option<f64>,
-    /// Median of the stated errors, as parts of the shares.
+    /// Median half width of the share's interval, relative to the share; None without an interval.
     pub median_stated: Option<f64>,
     /// Windows whose share has an interval.
     pub with_interval: usize,
@@ -72,7 +72,7 @@ pub enum VerifyError {
          again"
     )]
     NotMonitored(String),
-    /// resctrl counts both.
+    /// Shares of reads or of writes are missing, and resctrl counts both.
     #[error(
         "{file} has no shares of {missing}, and resctrl counts reads and writes: record metrics of \
          both with -M (`pmuscope list metrics` shows those that are divided)"
@@ -116,8 +116,13 @@ impl VerifiedShares {
         }
         let metrics: Vec<String> = run.shared.iter().map(|(name, _)| name.clone()).collect();
         let is_share = |line: &&RunLine| metrics.contains(&run.metrics[line.metric].name);
-        let by = |line: &RunLine| Some(line.qualifier.rsplit_once(" by ")?.1.to_owned());
-        let mut methods: Vec<String> = run.lines.iter().filter(is_share).filter_map(by).collect();
+        let method = |line: &RunLine| Some(line.qualifier.rsplit_once(" by ")?.1.to_owned());
+        let mut methods: Vec<String> = run
+            .lines
+            .iter()
+            .filter(is_share)
+            .filter_map(method)
+            .collect();
         methods.sort();
         methods.dedup();
         let (mut rows, mut all) = (Vec::new(), Vec::new());
@@ -138,15 +143,15 @@ impl VerifiedShares {
             metrics,
             methods,
             rows,
-            all: Agreement::of(&all),
+            all: Agreement::of_windows(&all),
         })
     }
 
-    /// A table, and what all rows have in common.
+    /// A table of the rows, and notes below it.
     #[must_use]
     pub fn table(&self, width: Option<usize>) -> String {
         let rows = || self.rows.iter();
-        let parts = |part: fn(&Agreement) -> Option<f64>| -> Vec<String> {
+        let percents = |part: fn(&Agreement) -> Option<f64>| -> Vec<String> {
             let all = rows().map(|row| &row.agreement).chain([&self.all]);
             all.map(|it| part(it).map_or("-".to_owned(), |part| format!("{:.1}%", part * 100.0)))
                 .collect()
@@ -157,9 +162,9 @@ impl VerifiedShares {
             texts
         };
         let (counted, shares) = (numbers(|it| it.counted), numbers(|it| it.shares));
-        let errors = parts(|it| it.median_error);
-        let stated = parts(|it| it.median_stated);
-        let within = parts(Agreement::coverage);
+        let errors = percents(|it| it.median_error);
+        let stated = percents(|it| it.median_stated);
+        let within = percents(Agreement::coverage);
         let heads = [
             "",
             "windows",
@@ -216,46 +221,46 @@ impl VerifiedShares {
 }
 
 impl VerifiedRow {
-    /// `None` if no window has both.
+    /// None if no window has both a count and a share.
     fn new(run: &Run, subject: usize, windows: &[ComparedWindow]) -> Option<Self> {
         let both = || windows.iter().filter_map(|it| Some((it, it.share?.0)));
         let seconds: f64 = both().map(|(it, _)| it.seconds).sum();
         let mean = |sum: f64| sum / seconds;
-        let of = &run.subjects[subject];
+        let row = &run.subjects[subject];
         (seconds > 0.0).then(|| Self {
-            label: of.label.clone(),
-            labels: of.labels.clone(),
+            label: row.label.clone(),
+            labels: row.labels.clone(),
             counted: mean(both().map(|(it, _)| it.counted * it.seconds).sum()),
             shares: mean(both().map(|(it, share)| share * it.seconds).sum()),
-            agreement: Agreement::of(windows),
+            agreement: Agreement::of_windows(windows),
         })
     }
 }
 
 impl Agreement {
-    fn of<'a>(windows: impl IntoIterator<Item = &'a ComparedWindow>) -> Self {
-        let mut found = Self::default();
+    fn of_windows<'a>(windows: impl IntoIterator<Item = &'a ComparedWindow>) -> Self {
+        let mut agreement = Self::default();
         let (mut errors, mut stated) = (Vec::new(), Vec::new());
         for window in windows {
             let Some((share, half)) = window.share else {
-                found.without_share += 1;
+                agreement.without_share += 1;
                 continue;
             };
-            found.windows += 1;
-            let off = (share - window.counted).abs();
-            errors.push(off / window.counted);
+            agreement.windows += 1;
+            let distance = (share - window.counted).abs();
+            errors.push(distance / window.counted);
             if let Some(half) = half {
-                found.with_interval += 1;
-                found.within += usize::from(off <= half);
+                agreement.with_interval += 1;
+                agreement.within += usize::from(distance <= half);
                 stated.push(half / share);
             }
         }
-        found.median_error = median(errors);
-        found.median_stated = median(stated);
-        found
+        agreement.median_error = median(errors);
+        agreement.median_stated = median(stated);
+        agreement
     }
 
-    /// The part of the windows with an interval whose interval holds the count.
+    /// The fraction of the intervals that hold the count; None without an interval.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "numbers of windows")]
     pub fn coverage(&self) -> Option<f64> {
@@ -263,7 +268,7 @@ impl Agreement {
     }
 }
 
-/// The windows of a row in which resctrl counted something; not a partial one at the end.
+/// The windows of a row in which resctrl counted something, without a partial one at the end.
 fn compared(run: &Run, counts: &[&RunLine], shares: &[&RunLine]) -> Vec<ComparedWindow> {
     let whole = (0..run.windows.len()).filter(|at| !is_partial(&run.windows, *at));
     let windows = whole.filter_map(|at| {

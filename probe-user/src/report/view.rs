@@ -53,8 +53,9 @@ impl Selection {
     pub(super) fn matches_subject(&self, run: &Run, subject: usize) -> bool {
         let subject = &run.subjects[subject];
         let names = ["namespace", "pod", "container"].map(|label| subject.get(label));
-        let typed = |search: &String| name_matches(search, subject.name(), names);
-        self.search.as_ref().is_none_or(typed) || self.matches_any([&*subject.label].into_iter())
+        let matches_name = |search: &String| name_matches(search, subject.name(), names);
+        self.search.as_ref().is_none_or(matches_name)
+            || self.matches_any([&*subject.label].into_iter())
     }
 
     /// Whether one of these names matches the search.

@@ -14,7 +14,7 @@ pub(super) const WAITED_BEHIND: &str = "cpu_wait_behind";
 /// The most lines. Further pairs of an owner share one line.
 const MAX_LINES: usize = 2_000;
 
-/// What ran.
+/// What ran while an owner waited.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Ran {
     Subject(Subject),
@@ -24,7 +24,7 @@ pub(super) enum Ran {
 /// The lines of waits while a run is built.
 #[derive(Default)]
 pub(super) struct WaitLines {
-    /// By the subject that waited, and what ran; None: all others.
+    /// By the subject that waited, and what ran; None: whatever ran in further pairs.
     lines: HashMap<(usize, Option<Ran>), usize>,
     /// The windows in which waits were counted: a pair without a wait waited for 0 s there.
     pub(super) windows: WindowSet,

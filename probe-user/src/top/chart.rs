@@ -1,4 +1,4 @@
-//! The selected value over the windows before.
+//! Draws the selected value over time.
 
 use ratatui::{
     buffer::Buffer,
@@ -43,23 +43,23 @@ impl Top {
             })
             .collect();
         let known = || values.iter().flatten().copied();
-        let most = known().fold(0.0, f64::max);
-        let least = known().fold(f64::INFINITY, f64::min);
+        let largest = known().fold(0.0, f64::max);
+        let smallest = known().fold(f64::INFINITY, f64::min);
         let mut text = format!(": {name}");
         let unit = sheet.unit(column);
         if !unit.is_empty() {
             text += &format!(" [{unit}]");
         }
-        if least.is_finite() {
-            let many = known().count();
-            let windows = if many == 1 { "window" } else { "windows" };
+        if smallest.is_finite() {
+            let count = known().count();
+            let windows = if count == 1 { "window" } else { "windows" };
             text += &format!(
-                ", {} to {} in {many} {windows}",
-                sheet.text(column, least),
-                sheet.text(column, most)
+                ", {} to {} in {count} {windows}",
+                sheet.text(column, smallest),
+                sheet.text(column, largest)
             );
         }
-        // The name of the row leaves room for the rest.
+        // The name of the row is cut, so that the text behind it fits.
         let width_left = usize::from(head.width).saturating_sub(width_of(&text) + 1);
         let label = fitted(&[&labels.join("  ")], width_left.max(8)).concat();
         buffer.set_stringn(
@@ -71,9 +71,9 @@ impl Top {
         );
         // Bars are aligned to the right.
         let empty = usize::from(bars.width).saturating_sub(values.len());
-        let axis = Axis::linear((0.0, most), Vec::new());
+        let axis = Axis::linear((0.0, largest), Vec::new());
         let bar = |value: &Option<f64>| {
-            let drawn = value.filter(|_| most > 0.0);
+            let drawn = value.filter(|_| largest > 0.0);
             SparklineBar::from(drawn.map(|value| u64::from(axis.cell(value, STEPS))))
         };
         let all =

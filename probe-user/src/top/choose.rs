@@ -26,7 +26,7 @@ impl Top {
         let selection = self.selection();
         let columns = SheetSelection::all_columns(sheet);
         let at = at.min(columns.len().saturating_sub(1));
-        // Without the two borders, and the last line of the screen.
+        // The screen without the two borders, and without its last line.
         let height = usize::from(frame.area().height).saturating_sub(3).max(1);
         let first = (at + 1).saturating_sub(height);
         let lines = columns.iter().enumerate().skip(first).take(height);
@@ -47,7 +47,7 @@ impl Top {
     pub(super) fn draw_row_kinds(&mut self, frame: &mut Frame<'_>, at: usize) {
         let at = at % ROW_KINDS.len();
         let lines = ROW_KINDS.iter().enumerate().map(|(index, (by, name))| {
-            let note = match (self.restarts(*by), self.process_rows) {
+            let note = match (self.needs_restart(*by), self.process_rows) {
                 _ if *by == self.by => "  (now)",
                 (_, ProcessRows::Never(_)) if *by == By::Process => "  (not here)",
                 (true, _) => "  (starts to count again)",
@@ -61,7 +61,7 @@ impl Top {
     }
 
     /// Whether counting has to start again for these rows.
-    fn restarts(&self, by: By) -> bool {
+    fn needs_restart(&self, by: By) -> bool {
         let is_other = by != self.by && (by == By::Process || self.by == By::Process);
         is_other && matches!(self.process_rows, ProcessRows::Restart)
     }
@@ -83,7 +83,7 @@ impl Top {
                 KeyAction::Nothing
             }
             _ => {
-                if self.restarts(by) {
+                if self.needs_restart(by) {
                     self.message("Counting starts again for these rows");
                 }
                 KeyAction::Rows(by)
@@ -94,7 +94,7 @@ impl Top {
     /// Shows or hides the column at this index of the box.
     pub(super) fn toggle_column(&mut self, at: usize) {
         let hidden = self.hidden;
-        self.choose(|selection, sheet, _| {
+        self.change_selection(|selection, sheet, _| {
             if let Some(column) = SheetSelection::all_columns(sheet).get(at) {
                 selection.toggle_column(sheet.column(*column), hidden);
             }

@@ -5,11 +5,12 @@ use ratatui::style::{Color, Modifier, Style};
 use super::selection::OrderedRows;
 use crate::emit::Sheet;
 
-/// Parts of the sum over all rows from which on a value has a colour.
+/// A value is yellow from the first of these fractions of the sum over all rows on, and red from
+/// the second.
 const MUCH: f64 = 0.1;
 const MOST: f64 = 0.5;
 
-/// Percentages of a limit from which on a value has a colour.
+/// A value is yellow from the first of these percentages of a limit on, and red from the second.
 const NEAR_LIMIT: f64 = 75.0;
 const AT_LIMIT: f64 = 90.0;
 
@@ -26,7 +27,7 @@ pub(super) struct Colours {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ColumnColours {
     None,
-    /// Values from these on are yellow, and red.
+    /// Values are yellow from the first number on, and red from the second.
     From(f64, f64),
 }
 

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::emit::{Sheet, width as width_of, wrapped};
 
-/// Heights of the terminal, in lines, from which a chart is drawn, and a higher chart.
+/// From these heights of the terminal on, in lines, a chart is drawn, and a higher chart.
 const CHART: u16 = 16;
 const HIGH_CHART: u16 = 36;
 
@@ -89,8 +89,8 @@ impl Top {
             text += "  paused";
             let behind = self.history.last() - paused;
             if behind > 0 {
-                let them = if behind == 1 { "window" } else { "windows" };
-                text += &format!(", {behind} {them} back");
+                let noun = if behind == 1 { "window" } else { "windows" };
+                text += &format!(", {behind} {noun} back");
             }
         }
         text
@@ -98,14 +98,14 @@ impl Top {
 
     /// Draws the rows and the chart. Returns what is in view.
     fn draw_rows(&mut self, frame: &mut Frame<'_>, table: Rect, chart: Rect) -> InView {
-        let known = self.drawn.take();
+        let previous = self.drawn.take();
         let Some(sheet) = self.sheet() else {
             return InView::default();
         };
         let drawn_from = (self.paused.unwrap_or(self.history.last()), sheet.title());
         let mut selection = self.selection();
         let indices = selection.columns(sheet, self.hidden);
-        let drawn = match known {
+        let drawn = match previous {
             Some(drawn) if drawn.drawn_from == drawn_from && drawn.indices == indices => drawn,
             _ => DrawnSheet {
                 drawn_from,
@@ -137,7 +137,7 @@ impl Top {
             self.chart(sheet, (row, column), chart, frame.buffer_mut());
         }
         self.drawn = Some(drawn);
-        self.choose(|old, _, _| *old = selection);
+        self.change_selection(|old, _, _| *old = selection);
         self.draw_opened(frame, table);
         in_view
     }

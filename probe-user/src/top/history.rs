@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use crate::emit::Sheets;
 
 /// The most cells of all windows together; a cell takes about 100 bytes.
-const CELLS: usize = 400_000;
+const MAX_CELLS: usize = 400_000;
 
 /// The most windows, however few cells they have.
-const WINDOWS: usize = 3_600;
+const MAX_WINDOWS: usize = 3_600;
 
 /// Windows, numbered from 0.
 #[derive(Default)]
@@ -23,9 +23,10 @@ impl WindowHistory {
     pub(super) fn push(&mut self, window: Sheets) {
         self.cells += window.cells();
         self.windows.push_back(window);
-        while self.windows.len() > 1 && (self.cells > CELLS || self.windows.len() > WINDOWS) {
-            let gone = self.windows.pop_front();
-            self.cells -= gone.map_or(0, |window| window.cells());
+        while self.windows.len() > 1 && (self.cells > MAX_CELLS || self.windows.len() > MAX_WINDOWS)
+        {
+            let removed = self.windows.pop_front();
+            self.cells -= removed.map_or(0, |window| window.cells());
             self.first += 1;
         }
     }
@@ -37,7 +38,7 @@ impl WindowHistory {
         }
     }
 
-    /// Number of the oldest window; of the next one while the history is empty.
+    /// Number of the oldest window; 0 while the history is empty.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
@@ -52,10 +53,10 @@ impl WindowHistory {
         self.windows.get(usize::try_from(at).ok()?)
     }
 
-    /// The last `most` windows up to and with `number`, oldest first.
-    pub(super) fn up_to(&self, number: u64, most: usize) -> impl Iterator<Item = &Sheets> {
+    /// At most `limit` windows, the last of them `number`, oldest first.
+    pub(super) fn up_to(&self, number: u64, limit: usize) -> impl Iterator<Item = &Sheets> {
         let end = (number + 1).saturating_sub(self.first);
         let end = usize::try_from(end).map_or(0, |end| end.min(self.windows.len()));
-        self.windows.range(end.saturating_sub(most)..end)
+        self.windows.range(end.saturating_sub(limit)..end)
     }
 }

@@ -113,7 +113,7 @@ impl Top {
             KeyCode::End => self.move_row(isize::MAX),
             KeyCode::Left | KeyCode::Char('h') => self.move_column(-1),
             KeyCode::Right | KeyCode::Char('l') => self.move_column(1),
-            KeyCode::Char('s') => self.choose(SheetSelection::sort),
+            KeyCode::Char('s') => self.change_selection(SheetSelection::sort),
             KeyCode::Char('/') => self.typing = true,
             KeyCode::Tab => self.next_sheet(1),
             KeyCode::BackTab => self.next_sheet(-1),
@@ -199,14 +199,16 @@ impl Top {
 
     fn move_row(&mut self, by: isize) {
         let filter = self.filter.clone();
-        self.choose(|selection, sheet, _| {
+        self.change_selection(|selection, sheet, _| {
             let rows = selection.rows(sheet, &filter);
             selection.move_row(sheet, &rows, by);
         });
     }
 
     fn move_column(&mut self, by: isize) {
-        self.choose(|selection, sheet, columns| selection.move_column(sheet, columns, by));
+        self.change_selection(|selection, sheet, columns| {
+            selection.move_column(sheet, columns, by);
+        });
     }
 
     fn next_sheet(&mut self, by: isize) {

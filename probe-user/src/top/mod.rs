@@ -65,9 +65,9 @@ enum Overlay {
     Help,
     /// Notes of the window and messages, from this line on.
     Notes(usize),
-    /// The columns of the sheet, with the one that the keys are at.
+    /// The columns of the sheet, and the index of the one that keys act on.
     Columns(usize),
-    /// What a row can stand for, with the choice that the keys are at.
+    /// The kinds of rows, and the index of the one that keys act on.
     Rows(usize),
 }
 
@@ -94,13 +94,13 @@ pub struct Top {
     overlay: Overlay,
     /// The open row, which is shown in place of the rows.
     opened: Option<OpenedRow>,
-    /// Its processes at the end of the newest window.
+    /// The processes of the open row at the end of the newest window.
     processes: Option<RowProcesses>,
     /// The newest messages.
     messages: VecDeque<String>,
     /// Whether no key was pressed since the last message.
     unread: bool,
-    /// What was drawn last. Keys come more often than windows, so columns are kept.
+    /// The columns as drawn last. Keys come more often than windows, so the columns are used again.
     drawn: Option<DrawnSheet>,
     /// Rows and columns in view when the sheet was last drawn.
     in_view: InView,
@@ -108,7 +108,7 @@ pub struct Top {
 
 /// The columns of a sheet as drawn.
 struct DrawnSheet {
-    /// The window and the sheet.
+    /// The number of the window, and the title of the sheet.
     drawn_from: (u64, &'static str),
     /// Indices of the visible columns.
     indices: Vec<usize>,
@@ -118,9 +118,9 @@ struct DrawnSheet {
 /// Whether processes can be rows.
 #[derive(Clone, Copy, Debug)]
 pub enum ProcessRows {
-    /// They are in what was counted.
+    /// What was counted has processes.
     Counted,
-    /// Counting has to start again.
+    /// Processes can be rows once counting starts again.
     Restart,
     /// No, for this reason.
     Never(&'static str),
@@ -208,8 +208,8 @@ impl Top {
         self.processes.is_some()
     }
 
-    /// Sets the processes of the open row at the end of the newest window. `source`: how they are
-    /// known.
+    /// Sets the processes of the open row at the end of the newest window. `source` says where they
+    /// are from.
     pub fn set_processes(&mut self, source: &'static str, processes: Vec<ProcessUse>) {
         self.processes = Some(RowProcesses { source, processes });
     }
@@ -247,7 +247,7 @@ impl Top {
         self.history.get(self.paused.unwrap_or(self.history.last()))
     }
 
-    /// The selected sheet; the first one where the window lacks it.
+    /// The selected sheet; the first sheet if the window lacks it.
     fn sheet(&self) -> Option<&Sheet> {
         let sheets = &self.shown()?.sheets;
         let same = sheets.iter().find(|sheet| sheet.title() == self.sheet);
@@ -259,8 +259,9 @@ impl Top {
         self.selections.get(sheet).cloned().unwrap_or_default()
     }
 
-    /// Changes the selection in the sheet, which has these visible columns.
-    fn choose(&mut self, change: impl FnOnce(&mut SheetSelection, &Sheet, &[usize])) {
+    /// Changes the selection in the sheet. `change` gets the selection, the sheet and its visible
+    /// columns.
+    fn change_selection(&mut self, change: impl FnOnce(&mut SheetSelection, &Sheet, &[usize])) {
         let Some(sheet) = self.sheet() else {
             return;
         };

@@ -1,5 +1,5 @@
-//! A row in place of all rows: its values, its processes, its waits, and its functions where they
-//! were sampled.
+//! The open row, which is drawn in place of all rows: its values, processes and waits, and its
+//! functions if they were sampled.
 
 use ratatui::{
     Frame,
@@ -31,13 +31,14 @@ const GAP: usize = 3;
 #[derive(Clone, Debug)]
 pub(super) struct OpenedRow {
     pub(super) entity: Entity,
-    /// Lines scrolled out above.
+    /// Number of lines scrolled out above.
     pub(super) above: usize,
 }
 
 /// The processes of the open row.
 #[derive(Clone, Debug)]
 pub(super) struct RowProcesses {
+    /// Where the processes are from, in words.
     pub(super) source: &'static str,
     pub(super) processes: Vec<ProcessUse>,
 }
@@ -53,7 +54,7 @@ impl Top {
         let Some(row) = selection.row(sheet, &rows) else {
             return;
         };
-        // Rows of other sheets begin with the name of a row of the first.
+        // Rows of other sheets begin with the name of a row of the first sheet.
         let name = &sheet.labels(row)[0];
         let first = &window.sheets[0];
         let row = (0..first.rows()).find(|row| first.labels(*row)[0] == *name);
@@ -129,7 +130,7 @@ impl Top {
         let Some(found) = self.processes.as_ref().filter(|_| is_newest) else {
             let reason = match self.process_rows {
                 _ if !is_newest => "those of the newest window are known",
-                // In a live view processes are read, whatever rows can stand for.
+                // A live view reads processes, whether they can be rows or not.
                 ProcessRows::Never(reason) if self.is_replay() => reason,
                 _ => "none are known",
             };
@@ -158,7 +159,7 @@ impl Top {
     }
 }
 
-/// A line as drawn. The first line of a section is bold; the others begin with a space.
+/// A line as drawn. The first line of a section is bold; its other lines begin with a space.
 fn section_line(text: String) -> Line<'static> {
     match text.starts_with(' ') || text.is_empty() {
         true => Line::raw(text),
@@ -185,14 +186,14 @@ fn values(sheet: &Sheet, row: usize, width: usize) -> Vec<String> {
             })
         });
     let columns: Vec<(String, String)> = columns.collect();
-    let widest = |of: fn(&(String, String)) -> &String| {
-        let texts = columns.iter().map(|column| width_of(of(column)));
+    let widest = |text: fn(&(String, String)) -> &String| {
+        let texts = columns.iter().map(|column| width_of(text(column)));
         texts.max().unwrap_or(0)
     };
     let (name, value) = (widest(|it| &it.0), widest(|it| &it.1));
-    let in_line = (width.saturating_sub(2) / (name + 2 + value + GAP)).max(1);
-    // Downwards, as a list is read.
-    let lines = columns.len().div_ceil(in_line);
+    let per_line = (width.saturating_sub(2) / (name + 2 + value + GAP)).max(1);
+    // Values follow each other downwards, as in a list.
+    let lines = columns.len().div_ceil(per_line);
     let line = |at: usize| {
         let cells = columns.iter().skip(at).step_by(lines.max(1));
         let cells = cells.map(|(label, text)| {

@@ -1,12 +1,12 @@
 //! The selection in a sheet: a row, a column, the sort order and the visible columns. Rows and
-//! columns are known by name, since each window may have others.
+//! columns are identified by name, since each window may have other ones.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use crate::emit::Sheet;
 
-/// The columns that come first, if the sheet has them. Rows are sorted by the first of them until
-/// the user sorts by another column.
+/// The columns that come first, if the sheet has them. Rows are sorted by `cpus_used` until the
+/// user sorts by another column.
 const FIRST_COLUMNS: [&str; 2] = ["cpus_used", "memory_used"];
 
 /// The selection in a sheet.
@@ -16,13 +16,13 @@ pub(super) struct SheetSelection {
     row: Option<Vec<String>>,
     /// None: the first column.
     column: Option<String>,
-    /// Sort column and order; None: by the first of [`FIRST_COLUMNS`], or as in the report.
+    /// Sort column and order; None: by `cpus_used`, or as in the report if the sheet lacks it.
     sorted: Option<(String, SortOrder)>,
     /// Columns that are visible or hidden by the user's choice.
     visible: BTreeMap<String, bool>,
-    /// Rows scrolled out above.
+    /// Number of rows scrolled out above.
     pub(super) above: usize,
-    /// Columns scrolled out on the left.
+    /// Number of columns scrolled out on the left.
     pub(super) left: usize,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum SortOrder {
 pub(super) struct OrderedRows {
     /// Rows that scroll.
     pub(super) many: Vec<usize>,
-    /// Rows that stay in view, below the others.
+    /// Rows that stay in view, below those that scroll.
     pub(super) pinned: Vec<usize>,
 }
 
@@ -47,10 +47,11 @@ impl OrderedRows {
 }
 
 impl SheetSelection {
-    /// The rows with `filter` in a label, sorted. Pinned rows are neither filtered nor sorted.
+    /// The rows with `filter` in a label, sorted. Pinned rows are neither filtered nor sorted. If
+    /// all rows are pinned, they scroll instead.
     pub(super) fn rows(&self, sheet: &Sheet, filter: &str) -> OrderedRows {
         let filter = filter.to_lowercase();
-        let has = |row: &usize| {
+        let matches_filter = |row: &usize| {
             let mut labels = sheet.labels(*row).iter();
             filter.is_empty() || labels.any(|label| label.to_lowercase().contains(&filter))
         };
@@ -59,7 +60,7 @@ impl SheetSelection {
         if many.is_empty() {
             std::mem::swap(&mut many, &mut pinned);
         }
-        many.retain(has);
+        many.retain(matches_filter);
         if let Some((column, order)) = self.sorted(sheet) {
             let value = |row: usize| sheet.value(row, column);
             many.sort_by(|a, b| match (value(*a), value(*b)) {
@@ -86,7 +87,7 @@ impl SheetSelection {
 
     /// The columns with a value to show, visible or not, in display order.
     pub(super) fn all_columns(sheet: &Sheet) -> Vec<usize> {
-        let place = |column: &usize| {
+        let rank = |column: &usize| {
             let name = sheet.column(*column);
             let mut first = FIRST_COLUMNS.iter();
             first
@@ -94,7 +95,7 @@ impl SheetSelection {
                 .unwrap_or(FIRST_COLUMNS.len())
         };
         let mut columns = sheet.used();
-        columns.sort_by_key(place);
+        columns.sort_by_key(rank);
         columns
     }
 

@@ -14,8 +14,8 @@ impl Top {
         let mut spans = vec![Span::raw(" ")];
         let shown = self.sheet().map(Sheet::title);
         for sheet in self.shown().into_iter().flat_map(|window| &window.sheets) {
-            let chosen = Some(sheet.title()) == shown;
-            let style = if chosen { REVERSED } else { Style::new() };
+            let is_shown = Some(sheet.title()) == shown;
+            let style = if is_shown { REVERSED } else { Style::new() };
             spans.push(Span::styled(format!(" {} ", sheet.title()), style));
         }
         let left: usize = spans.iter().map(Span::width).sum();

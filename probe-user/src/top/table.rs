@@ -31,13 +31,14 @@ pub(super) struct SheetTable<'a> {
 /// What was in view when a sheet was drawn last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InView {
-    /// Lines for scrolling rows.
+    /// Number of lines for scrolling rows.
     pub(super) rows: usize,
-    /// Scrolling rows above.
+    /// Number of scrolling rows above.
     above: usize,
-    /// All scrolling rows.
+    /// Number of all scrolling rows.
     all_rows: usize,
-    /// Columns in view, those on the left of them, and all; without running ratios.
+    /// Numbers of columns in view, of columns on the left of them, and of all columns; without
+    /// running ratios and bars.
     columns: usize,
     left: usize,
     all_columns: usize,
@@ -77,9 +78,9 @@ impl SheetTable<'_> {
         selection: &mut SheetSelection,
     ) -> InView {
         let columns = self.columns;
-        let lines = |of: fn(&SheetColumn) -> usize| columns.iter().map(of).max().unwrap_or(0);
-        let names = lines(|column| column.name.len()).max(1);
-        let heads = names + lines(|column| column.under.len());
+        let most = |lines: fn(&SheetColumn) -> usize| columns.iter().map(lines).max().unwrap_or(0);
+        let names = most(|column| column.name.len()).max(1);
+        let heads = names + most(|column| column.under.len());
         let row_lines = usize::from(area.height).saturating_sub(heads);
         let pinned = self.rows.pinned.len().min(row_lines / 2);
         let visible = row_lines - pinned;
@@ -120,7 +121,7 @@ impl SheetTable<'_> {
         if selection.left > 0 {
             put(buffer, area, (x, head), LEFT, bold);
         }
-        let values = |columns: &[SheetColumn]| {
+        let count_values = |columns: &[SheetColumn]| {
             let columns = columns.iter();
             columns.filter(|column| column.index.is_some()).count()
         };
@@ -138,9 +139,9 @@ impl SheetTable<'_> {
             rows: visible,
             above: selection.above,
             all_rows: self.rows.many.len(),
-            columns: values(&columns[selection.left..end]),
-            left: values(&columns[..selection.left]),
-            all_columns: values(columns),
+            columns: count_values(&columns[selection.left..end]),
+            left: count_values(&columns[..selection.left]),
+            all_columns: count_values(columns),
         }
     }
 
@@ -161,7 +162,7 @@ impl SheetTable<'_> {
         };
         let first = area.y + to_u16(names - column.name.len());
         for (y, text) in (first..).zip(column.name.iter().chain(&column.under)) {
-            right(buffer, area, y, text, style);
+            put_right(buffer, area, y, text, style);
         }
         let sorted = selection.sorted(self.sheet);
         if let Some((_, order)) = sorted.filter(|(by, _)| Some(*by) == column.index) {
@@ -170,7 +171,7 @@ impl SheetTable<'_> {
                 SortOrder::SmallestFirst => "▲",
             };
             let name = column.name.last().map_or(0, |name| width_of(name));
-            // The gap before a column is free.
+            // The mark stands in the gap before the column.
             let x = area.right().saturating_sub(to_u16(name) + 1);
             put(
                 buffer,
@@ -192,7 +193,7 @@ impl SheetTable<'_> {
                 Some(value) if self.sheet.is_one_of_many(*row) => colours.style(value),
                 Some(_) => Style::new(),
             };
-            right(buffer, area, *y, &column.texts[*row], style);
+            put_right(buffer, area, *y, &column.texts[*row], style);
             if topdown::is_bar(column) {
                 self.colour_bar(Rect::new(area.x, *y, area.width, 1), buffer);
             }
@@ -250,7 +251,8 @@ struct RowLabels {
     width: u16,
 }
 
-/// The first visible row: the selected row is visible and no line stays empty.
+/// The number of rows scrolled out above, so that the selected row is visible and no line stays
+/// empty.
 fn scrolled(chosen: Option<usize>, above: usize, visible: usize, many: usize) -> usize {
     let above = match chosen {
         Some(at) if at < above => at,
@@ -260,8 +262,8 @@ fn scrolled(chosen: Option<usize>, above: usize, visible: usize, many: usize) ->
     above.min(many.saturating_sub(visible))
 }
 
-/// The first visible column: the selected column is visible, and no column on the left is out of
-/// view that would fit.
+/// The index of the first visible column: the selected column is visible, and every column on the
+/// left that fits is in view.
 fn first_column(
     columns: &[SheetColumn],
     chosen: Option<usize>,
@@ -292,7 +294,7 @@ fn put(buffer: &mut Buffer, area: Rect, (x, y): (u16, u16), text: &str, style: S
 }
 
 /// Writes a text right-aligned in a column.
-fn right(buffer: &mut Buffer, column: Rect, y: u16, text: &str, style: Style) {
+fn put_right(buffer: &mut Buffer, column: Rect, y: u16, text: &str, style: Style) {
     let x = column.right().saturating_sub(to_u16(width_of(text)));
     put(buffer, column, (x.max(column.x), y), text, style);
 }

@@ -28,7 +28,7 @@ const REPLAY: WindowSource = WindowSource::Replay {
     ended: false,
 };
 
-/// A window this many seconds after another, with all numbers larger by that factor.
+/// The window of a report, `seconds` later and with counters larger by a factor of 1 + `seconds`.
 fn later(report: &Report, seconds: u8) -> Sheets {
     let mut report = report.clone();
     let more = Duration::from_secs(seconds.into());
@@ -92,10 +92,10 @@ fn with_memory(rows: u64) -> Report {
     let mut report = containers(rows);
     let info = MetricInfo::gauge("memory_used", "", "B");
     let metric = report.add_metric(info);
-    let holders = (0..)
+    let of_containers = (0..)
         .zip(&report.subjects)
         .filter(|(_, subject)| matches!(subject, Subject::Entity(Entity::Container { .. })));
-    let series = holders.map(|(subject, _)| Series {
+    let series = of_containers.map(|(subject, _)| Series {
         subject,
         metric,
         attributes: 0,
@@ -109,7 +109,7 @@ fn with_memory(rows: u64) -> Report {
 
 /// The screens that people have, with few and many containers.
 #[test]
-fn screens_of_several_sizes() {
+fn a_view_fits_screens_of_several_sizes() {
     for rows in [3, 23, 300] {
         for (columns, lines) in [(80, 24), (120, 40), (200, 60)] {
             let report = with_memory(rows);
@@ -155,7 +155,7 @@ fn help_and_notes_lie_over_the_rows() {
 }
 
 #[test]
-fn before_the_first_window_it_says_so() {
+fn a_view_without_a_window_says_so() {
     let mut top = empty(LIVE);
     // There is nothing to move over.
     press(
@@ -240,12 +240,12 @@ fn columns_scroll_and_come_back() {
     assert!(!text.contains("cpus_used"), "{text}");
     let wide = drawn(&mut top, 240, 24);
     assert!(wide.contains("cpus_used") && !wide.contains('◂'), "{wide}");
-    // On the way back the column that is chosen stays in view.
+    // The chosen column stays in view when the terminal is narrow again.
     let text = drawn(&mut top, 80, 24);
     assert!(text.contains("◂columns"), "{text}");
 }
 
-/// Styles of the cells that have this text in a column of the table.
+/// Style of the first cell of this text on the screen.
 fn style_of(top: &mut Top, text: &str) -> Style {
     let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
     terminal.draw(|frame| top.draw(frame)).unwrap();
@@ -354,7 +354,7 @@ fn memory_is_bounded() {
 proptest! {
     /// Drawing never fails, for any keys and any screen.
     #[test]
-    fn no_keys_break_it(
+    fn no_keys_make_drawing_fail(
         keys in prop::collection::vec(prop::sample::select(vec![
             KeyCode::Up, KeyCode::Down, KeyCode::Left, KeyCode::Right, KeyCode::PageUp,
             KeyCode::PageDown, KeyCode::Home, KeyCode::End, KeyCode::Tab, KeyCode::BackTab,

@@ -5,7 +5,7 @@ use ratatui::style::Color;
 use crate::emit::{Sheet, SheetColumn};
 
 /// The shares in the order of the bar and of `-M group:topdown`, each with its letter and colour.
-/// Only some cores have the last one.
+/// Only some cores have the last share.
 const SHARES: [(&str, char, Color); 5] = [
     ("retiring", 'R', Color::Green),
     ("frontend_bound", 'F', Color::Yellow),
@@ -13,6 +13,7 @@ const SHARES: [(&str, char, Color); 5] = [
     ("bad_speculation", 'S', Color::Magenta),
     ("smt_contention", 'T', Color::Blue),
 ];
+/// The number of shares, from the first one on, that a bar needs.
 const REQUIRED: usize = 4;
 
 /// Cells of the whole bar: one for each 5%.

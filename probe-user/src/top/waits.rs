@@ -8,12 +8,12 @@ use crate::{
 };
 
 /// The most names of each list.
-const SHOWN: usize = 8;
+const MAX_NAMES: usize = 8;
 
 /// The lines of both lists of a row.
 pub(super) fn wait_lines(window: &Sheets, name: &str) -> Vec<String> {
     match &window.waits {
-        // For example with a sched_ext scheduler that has its own queues.
+        // Waits are empty, for example, with a sched_ext scheduler that has its own queues.
         Some(waits) if waits.is_empty() => {
             vec![" It is not known what ran meanwhile, or nothing waited.".to_owned()]
         }
@@ -43,7 +43,7 @@ fn list(head: &str, mut waits: Vec<(&str, u64)>) -> Vec<String> {
     };
     let sum = sum_of(&waits);
     let seconds = |nanos: u64| float(nanos) / 1e9;
-    let shown = &waits[..waits.len().min(SHOWN)];
+    let shown = &waits[..waits.len().min(MAX_NAMES)];
     let widest = shown.iter().map(|(name, _)| width_of(name)).max();
     let width = widest.unwrap_or(0).max(head.len());
     let line = |name: &str, nanos: u64| {
@@ -54,7 +54,7 @@ fn list(head: &str, mut waits: Vec<(&str, u64)>) -> Vec<String> {
     let gap = " ".repeat(width - head.len());
     let mut lines = vec![format!("{head}{gap}    {:>9.4} s ", seconds(sum))];
     lines.extend(shown.iter().map(|(name, nanos)| line(name, *nanos)));
-    let others = waits.get(SHOWN..).unwrap_or_default();
+    let others = waits.get(MAX_NAMES..).unwrap_or_default();
     if !others.is_empty() {
         lines.push(line(&format!("{} others", others.len()), sum_of(others)));
     }

@@ -95,9 +95,9 @@ pub(crate) struct Args {
     save_state: Option<PathBuf>,
 }
 
-/// The command of the process that saves an agent's totals.
+/// Builds the command that saves an agent's totals, in a process of its own.
 fn save_state(directory: &Path) -> Command {
-    // The running program, even if its file was replaced since.
+    // `/proc/self/exe` is the running program, even if its file was replaced since.
     let mut command = Command::new(Machine::this().roots().proc.join("self/exe"));
     command.args(["agent", "--save-state"]).arg(directory);
     command
@@ -140,13 +140,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.check_config {
         let config = sources.read()?;
         agent::check_files(&config)?;
-        // Messages about this machine do not belong to the answer.
+        // `--check-config` prints its answer alone, without messages about this machine.
         let quiet = tracing::subscriber::NoSubscriber::default();
-        let words = tracing::subscriber::with_default(quiet, || {
+        let memory = tracing::subscriber::with_default(quiet, || {
             agent::memory_in_words(&config)
                 .unwrap_or_else(|error| format!("it cannot be counted on this machine: {error}"))
         });
-        to_stdout(|out| writeln!(out, "the configuration is right\n{words}"))?;
+        to_stdout(|out| writeln!(out, "the configuration is right\n{memory}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.unpin {

@@ -1,4 +1,4 @@
-//! `pmuscope calibrate`: what this machine's events count.
+//! `pmuscope calibrate`: measures what this machine's events count.
 
 use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         time: args.time,
     };
     let machine = Arc::new(Machine::this());
-    let measured = calibrate(&machine, &options, |what| tracing::info!("{what}"))?;
+    let measured = calibrate(&machine, &options, |message| tracing::info!("{message}"))?;
     to_stdout(|out| table(out, &measured))?;
     let file = args.output.display();
     fs::write(&args.output, Calibration::from(measured).text())

@@ -17,7 +17,7 @@ use probe_user::{
 
 use crate::print::to_stdout;
 
-/// The variable by which a shell asks for completions.
+/// The environment variable by which a shell asks for completions.
 const VARIABLE: &str = "PMUSCOPE_COMPLETE";
 
 /// Arguments of `completions`.
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     shell: String,
 }
 
-/// Answers a shell that asks for completions, and ends the process; returns if none does.
+/// If a shell asks for completions, answers it and ends the process; otherwise returns.
 pub(crate) fn answer(command: fn() -> Command) {
     CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
@@ -56,8 +56,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bash divides words at `=` and `:`, which names of events and groups contain, and replaces what
-/// follows the last of them.
+/// Added to clap's code for bash. Bash splits words at `=` and `:`, which names of events and
+/// groups contain, and replaces only the text behind the last one. So this passes whole words to
+/// clap, and returns the completions without the text up to that character.
 const BASH: &str = r#"
 _pmuscope() {
     local line="${COMP_LINE:0:COMP_POINT}" COMP_CWORD current
@@ -74,7 +75,8 @@ _pmuscope() {
 complete -o nospace -o bashdefault -F _pmuscope pmuscope
 "#;
 
-/// If zsh autoloads the file as the function `_pmuscope`, this first call must complete too.
+/// Added to clap's code for zsh: if zsh autoloads the file as the function `_pmuscope`, the first
+/// call must complete too.
 const ZSH: &str = r#"
 if [[ $funcstack[1] == _pmuscope ]]; then
     _clap_dynamic_completer_pmuscope "$@"
@@ -109,7 +111,8 @@ pub(crate) fn metrics() -> ArgValueCompleter {
     })
 }
 
-/// Whether a name is offered. Without the right to try events, every name is offered.
+/// Whether a name is offered: this machine counts it, or it could not be tried (without the rights
+/// to open events).
 fn may_be_here(availability: &Availability) -> bool {
     !matches!(availability, Availability::NotHere(_))
 }
@@ -122,9 +125,9 @@ fn complete_last(
     let current = current.to_string_lossy();
     let start = current.rfind([',', '{']).map_or(0, |at| at + 1);
     let (before, last) = current.split_at(start);
-    // Without an inventory there is nothing to complete, and a shell shows no messages.
-    let inventory = inventory().map(|it| names(&it)).unwrap_or_default();
-    let matching = { inventory.into_iter() }.filter(|(name, _)| name.starts_with(last));
+    // An error completes nothing: a shell shows no messages here.
+    let candidates = inventory().map(|it| names(&it)).unwrap_or_default();
+    let matching = { candidates.into_iter() }.filter(|(name, _)| name.starts_with(last));
     matching
         .map(|(name, help)| {
             CompletionCandidate::new(format!("{before}{name}")).help(help.map(Into::into))

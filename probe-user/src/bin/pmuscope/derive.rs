@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let machine = match args.chip {
+    let hardware = match args.chip {
         Some(chip) if chip.platform() != args.platform => {
             bail!(
                 "chip {chip} is on platform {}, not on {}",
@@ -56,26 +56,26 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut catalogue = Catalogue::builtin()?;
     let processor = Processor::of_platform(&catalogue, args.platform);
     for path in &args.catalogue {
-        catalogue.merge_path(path, &machine, &processor)?;
+        catalogue.merge_path(path, &hardware, &processor)?;
     }
-    let readings = import::read(&text(args)?)?;
-    let derived = import::derive(&catalogue, &machine, &readings)?;
+    let readings = import::read(&read_input(args)?)?;
+    let derived = import::derive(&catalogue, &hardware, &readings)?;
     to_stdout(|out| match args.format {
         Format::Table => import::table(out, &derived),
         Format::Json => import::json(out, &derived),
     })?;
-    // The output has the reason for each missing value.
-    let any = derived.rows.iter().any(|row| row.value.is_ok());
-    Ok(if any {
+    // The output has the reason for each missing value, so no error is printed.
+    let has_value = derived.rows.iter().any(|row| row.value.is_ok());
+    Ok(if has_value {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-/// The input, with U+FFFD for bytes that are not UTF-8, such as thousands separators of older
+/// Reads the input, with U+FFFD for bytes that are not UTF-8, such as thousands separators of older
 /// locales.
-fn text(args: &Args) -> Result<String> {
+fn read_input(args: &Args) -> Result<String> {
     let bytes = if args.file.as_os_str() == "-" {
         let mut bytes = Vec::new();
         let read = io::stdin().lock().read_to_end(&mut bytes);

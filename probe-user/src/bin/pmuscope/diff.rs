@@ -27,11 +27,11 @@ pub(crate) struct Args {
     #[arg(value_name = "B")]
     second: Option<PathBuf>,
     /// Only these seconds of A and of B, such as 0-60,60-120; an end may be left out
-    #[arg(long, value_name = "A,B", value_parser = ranges)]
+    #[arg(long, value_name = "A,B", value_parser = parse_ranges)]
     ranges: Option<[(f64, Option<f64>); 2]>,
     /// Only the rows of this pod in A, and of that one in B; also names of containers and paths, or
     /// a part of an id
-    #[arg(long, value_name = "A,B", value_parser = pods)]
+    #[arg(long, value_name = "A,B", value_parser = parse_pods)]
     pods: Option<[String; 2]>,
     /// Also show values that do not differ (JSON has them always)
     #[arg(long)]
@@ -56,8 +56,8 @@ enum Format {
     Html,
 }
 
-fn ranges(text: &str) -> Result<[(f64, Option<f64>); 2], String> {
-    let wrong = || "two ranges of seconds are written as 0-60,60-120".to_owned();
+fn parse_ranges(text: &str) -> Result<[(f64, Option<f64>); 2], String> {
+    let usage = || "two ranges of seconds are written as 0-60,60-120".to_owned();
     let range = |text: &str| {
         let (from, to) = text.split_once('-')?;
         let from: f64 = if from.is_empty() {
@@ -71,12 +71,12 @@ fn ranges(text: &str) -> Result<[(f64, Option<f64>); 2], String> {
         };
         to.is_none_or(|to| to > from).then_some((from, to))
     };
-    let (first, second) = text.split_once(',').ok_or_else(wrong)?;
+    let (first, second) = text.split_once(',').ok_or_else(usage)?;
     let both = range(first).zip(range(second));
-    both.map(<[_; 2]>::from).ok_or_else(wrong)
+    both.map(<[_; 2]>::from).ok_or_else(usage)
 }
 
-fn pods(text: &str) -> Result<[String; 2], String> {
+fn parse_pods(text: &str) -> Result<[String; 2], String> {
     match text.split_once(',') {
         Some((a, b)) if !a.is_empty() && !b.is_empty() => Ok([a.to_owned(), b.to_owned()]),
         _ => Err("two names are written as A,B".to_owned()),
@@ -89,15 +89,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let first = read_run(&args.first)?;
     let second = args.second.as_deref().map(read_run).transpose()?;
-    let both = [&first, second.as_ref().unwrap_or(&first)];
+    let runs = [&first, second.as_ref().unwrap_or(&first)];
     let sides = [0, 1].map(|at| Side {
         range: args.ranges.map_or((0.0, None), |ranges| ranges[at]),
         rows: args.pods.as_ref().map(|pods| pods[at].clone()),
     });
-    for (run, side) in both.iter().zip(&sides) {
-        check(run, side)?;
+    for (run, side) in runs.iter().zip(&sides) {
+        check_range(run, side)?;
     }
-    let comparison = report::compare(both, &sides)?;
+    let comparison = report::compare(runs, &sides)?;
     if comparison.both.is_empty() {
         let [a, b] = &comparison.sides;
         bail!(
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Refuses a range without windows.
-fn check(run: &Run, side: &Side) -> Result<()> {
+fn check_range(run: &Run, side: &Side) -> Result<()> {
     let (from, to) = side.range;
     if run.windows.iter().any(|window| side.covers(*window)) {
         return Ok(());

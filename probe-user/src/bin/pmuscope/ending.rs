@@ -30,7 +30,7 @@ use tokio::{
 #[error("{0}")]
 pub(crate) struct NotStarted(pub(crate) io::Error);
 
-/// Timers, signals and descriptors, all on this thread.
+/// The tokio runtime of a run: its timers, signals and descriptors all use this thread.
 pub(crate) fn runtime() -> Result<Runtime> {
     Builder::new_current_thread()
         .enable_all()
@@ -43,12 +43,12 @@ pub(crate) struct Ending {
     command: Option<RunningCommand>,
     interrupt: Signal,
     terminate: Signal,
-    /// SIGHUP: the terminal's session was closed. None if this process was started to survive it
-    /// (nohup).
+    /// SIGHUP: the terminal's session was closed. None if this process ignores it, as behind
+    /// `nohup`.
     hangup: Option<Signal>,
     /// Processes of the user's choice: the run ends when all of them have ended.
     watched: Vec<AsyncFd<OwnedFd>>,
-    /// When the user wants the run to end.
+    /// When the timeout of the user ends the run; None: no timeout, or it has passed.
     deadline: Option<Instant>,
     /// SIGTERM was sent to the command.
     is_terminating: bool,
@@ -106,8 +106,8 @@ impl Ending {
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
                 _ = self.interrupt.recv() => true,
                 _ = self.terminate.recv() => true,
-                // It does not count as the user's second signal: the shell and the kernel may both
-                // send it.
+                // SIGHUP does not count as the user's second signal: the shell and the kernel may
+                // both send it.
                 () = received(self.hangup.as_mut()) => false,
                 () = all_ended(&self.watched) => return Ok(None),
                 () = reached(self.deadline) => {
@@ -135,14 +135,14 @@ async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
     }
 }
 
-/// A descriptor of a process that is readable when it has ended.
+/// Opens a descriptor that is readable once the process has ended.
 fn watch(pid: u32) -> Result<AsyncFd<OwnedFd>> {
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let opened = number.map_or(Err(Errno::SRCH), |pid| {
         pidfd_open(pid, PidfdFlags::NONBLOCK)
     });
     let descriptor = opened.map_err(|error| match error {
-        // The id of a thread names no process either.
+        // An id that belongs only to a thread is no process either.
         Errno::SRCH | Errno::INVAL | Errno::NOENT => {
             anyhow!("--pid {pid}: there is no such process")
         }
@@ -181,16 +181,14 @@ async fn reached(deadline: Option<Instant>) {
 /// Whether this process ignores a hangup, as it does behind `nohup`.
 fn ignores_hangup() -> bool {
     let status = fs::read_to_string(Machine::this().roots().proc.join("self/status"));
-    let ignored = status.unwrap_or_default();
-    let ignored = ignored
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"));
+    let status = status.unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     // Bit 0 is signal 1, SIGHUP.
     mask.is_some_and(|mask| mask & 1 == 1)
 }
 
-/// A shell's exit code for this status; success without a command.
+/// The exit code that a shell reports for this status; success for None: no command ended.
 pub(crate) fn exit_code(status: Option<ExitStatus>) -> ExitCode {
     let Some(status) = status else {
         return ExitCode::SUCCESS;

@@ -40,13 +40,13 @@ use crate::{
     times,
 };
 
-/// How long the end of a run may wait for names from runtimes.
-const LAST_NAMES: Duration = Duration::from_millis(500);
+/// The longest time that the end of a run waits for names from runtimes.
+const LAST_NAMES_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Default length of a window, for verbs that need one.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Options of a run that is shown, whatever it counts.
+/// Options of a run that shows its windows, whatever it counts.
 #[derive(clap::Args)]
 // The outer arguments have the group of this name.
 #[group(skip)]
@@ -65,12 +65,12 @@ impl Args {
         let is_elsewhere = shown.output.is_some() || shown.output_fd.is_some();
         let is_shown = shown.format == OutputFormat::Table && !is_elsewhere;
         if is_shown && self.counted.command.is_empty() && io::stdout().is_terminal() {
-            self.counted.interval.get_or_insert(INTERVAL);
+            self.counted.interval.get_or_insert(DEFAULT_INTERVAL);
         }
     }
 }
 
-/// Whom a run is about.
+/// Which rows a run has, how long its windows are, and what ends it.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct SessionArgs {
@@ -159,9 +159,10 @@ pub(crate) struct OutputArgs {
 }
 
 impl SessionArgs {
-    /// The length of windows; None for one window.
-    pub(crate) fn windows(&self) -> Option<Duration> {
-        self.interval.or(self.interval_count.map(|_| INTERVAL))
+    /// The length of windows; None: one window for the whole run.
+    pub(crate) fn window_length(&self) -> Option<Duration> {
+        self.interval
+            .or(self.interval_count.map(|_| DEFAULT_INTERVAL))
     }
 
     /// The kind of the rows.
@@ -170,10 +171,10 @@ impl SessionArgs {
     }
 
     /// Starts to ask runtimes for names. None if nothing shows names, or the user turns them off.
-    /// Rows of processes show names in their waits.
+    /// Only rows of cgroups show none: rows of processes have names in their waits.
     fn resolver(&self, rows_may_change: bool) -> Result<Option<Arc<Resolver>>> {
-        let shown = rows_may_change || self.by() != By::Cgroup;
-        if !shown || self.runtime_endpoint == RuntimeEndpoint::Off {
+        let needs_names = rows_may_change || self.by() != By::Cgroup;
+        if !needs_names || self.runtime_endpoint == RuntimeEndpoint::Off {
             return Ok(None);
         }
         let labels = DEFAULT_LABELS.map(str::to_owned).into_iter();
@@ -194,7 +195,7 @@ pub(crate) enum UserRequest {
     End,
     /// Windows of this length from now on.
     Interval(Duration),
-    /// Other rows, as far as they are in the counts.
+    /// Rows of this kind from now on, if the counts have them.
     Rows(By),
 }
 
@@ -225,7 +226,7 @@ pub(crate) trait WindowSink {
     /// Another process wrote to the terminal.
     fn on_foreign_output(&mut self) {}
 
-    /// The last window has ended.
+    /// The run has ended, after its last window.
     fn end(&mut self) -> Result<()>;
 }
 
@@ -362,7 +363,7 @@ impl<'a> RunLoop<'a> {
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
-        // A command may end before a missed switch is noticed.
+        // Does not wait for the first missed switch: a command may end before that is noticed.
         if command.is_some()
             && let Err(error) = session.watch_exits()
         {
@@ -394,7 +395,7 @@ impl<'a> RunLoop<'a> {
         }
         ending.start(command, args.timeout, &pids)?;
         Ok(Self {
-            timer: args.windows().map(every),
+            timer: args.window_length().map(every),
             windows_left: args.interval_count,
             pipeline,
             windows,
@@ -447,7 +448,7 @@ impl<'a> RunLoop<'a> {
         if self.is_done {
             return Ok(());
         }
-        // Lets tokio read the signals: after SIGCONT the tick may come before them.
+        // Lets tokio read the signals first: after SIGCONT the tick may come before them.
         yield_now().await;
         let resumed = self
             .resumed
@@ -456,7 +457,7 @@ impl<'a> RunLoop<'a> {
             self.windows.on_foreign_output();
         }
         self.pipeline
-            .advance_with_names(is_last.then_some(LAST_NAMES))?;
+            .advance_with_names(is_last.then_some(LAST_NAMES_TIMEOUT))?;
         self.is_done = !self.windows.window(&self.pipeline)?;
         if let Some(remaining) = &mut self.windows_left {
             *remaining -= 1;

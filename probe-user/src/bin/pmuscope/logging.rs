@@ -40,7 +40,7 @@ pub(crate) fn init(quiet: bool) {
         .with_filter_reloading();
     let handle = subscriber.reload_handle();
     let replace = move |filter| {
-        // It fails only after the subscriber is dropped, and this one is global.
+        // This fails only once the subscriber is dropped, and the global one never is.
         let _ = handle.reload(filter);
     };
     let _ = REPLACE_FILTER.set(Box::new(replace));
@@ -66,12 +66,12 @@ fn filter() -> EnvFilter {
     EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
-/// Writes a field of a message. The text of the message has no name.
+/// Writes a field of a message. The message text is written without its field's name.
 fn write_field(out: &mut format::Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = format!("{value:?}");
     match field.name() {
         "message" => write!(out, "{}", printable(&value)),
-        // Source locations of messages of the crate `log`.
+        // Source locations, which messages of the crate `log` have as fields.
         name if name.starts_with("log.") => Ok(()),
         name => write!(out, "{name}={}", printable(&value)),
     }

@@ -116,7 +116,7 @@ fn main() -> ExitCode {
         Command::Man(args) => manual::run(&args, Args::command()),
     });
     result.unwrap_or_else(|error| {
-        print::error(format_args!("{}", printable_lines(&sentence(&error))));
+        print::error(format_args!("{}", printable_lines(&error_text(&error))));
         // A shell's exit codes for a command that it cannot start.
         let code = match error
             .downcast_ref::<ending::NotStarted>()
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
 }
 
 /// The error with its causes, except those that its text already contains.
-fn sentence(error: &anyhow::Error) -> String {
+fn error_text(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -172,16 +172,16 @@ mod tests {
     }
 
     /// The error for these arguments; None if they are valid.
-    fn refused(words: &[&str]) -> Option<String> {
+    fn parse_error(words: &[&str]) -> Option<String> {
         let words = [&["pmuscope"], words].concat();
-        let refused = super::Args::try_parse_from(words).err();
-        refused.map(|error| super::perf_hints::with_hint(error).to_string())
+        let error = super::Args::try_parse_from(words).err();
+        error.map(|error| super::perf_hints::with_hint(error).to_string())
     }
 
     /// A word that begins with `-` is a command's name only after `--`. After the command's name it
     /// is an argument of the command.
     #[test]
-    fn an_unknown_option_is_no_command() {
+    fn an_unknown_option_is_refused_and_no_command() {
         let verbs: [&[&str]; 5] = [
             &["stat"],
             &["hot"],
@@ -190,7 +190,7 @@ mod tests {
             &["mem", "calibrate"],
         ];
         for verb in verbs {
-            let with_args = |args: &[&'static str]| refused(&[verb, args].concat());
+            let with_args = |args: &[&'static str]| parse_error(&[verb, args].concat());
             let error = with_args(&["--evnt", "x", "--", "true"]).unwrap();
             assert!(error.contains("unexpected argument '--evnt'"), "{error}");
             assert_eq!(with_args(&["true", "--evnt", "-I", "x"]), None, "{verb:?}");
@@ -200,21 +200,21 @@ mod tests {
 
     #[test]
     fn an_option_of_perf_has_a_hint() {
-        let error = refused(&["stat", "-a", "sleep", "1"]).unwrap();
+        let error = parse_error(&["stat", "-a", "sleep", "1"]).unwrap();
         assert!(
             error.contains("tip: all CPUs are counted without this option"),
             "{error}"
         );
-        let error = refused(&["stat", "--tid", "1"]).unwrap();
+        let error = parse_error(&["stat", "--tid", "1"]).unwrap();
         assert!(
             error.contains("`--by process`") && !error.contains("--wide"),
             "{error}"
         );
-        let error = refused(&["stat", "-x,", "--", "true"]).unwrap();
+        let error = parse_error(&["stat", "-x,", "--", "true"]).unwrap();
         assert!(error.contains("tip: CSV is `--format csv`"), "{error}");
-        let error = refused(&["hot", "-F", "99", "--", "true"]).unwrap();
+        let error = parse_error(&["hot", "-F", "99", "--", "true"]).unwrap();
         assert!(error.contains("freq=99"), "{error}");
         // Options of perf that exist here too are accepted.
-        assert_eq!(refused(&["mem", "record", "-p", "1"]), None);
+        assert_eq!(parse_error(&["mem", "record", "-p", "1"]), None);
     }
 }

@@ -1,4 +1,5 @@
-//! `pmuscope man`: the pages of the manual, which are made from the declarations of the options.
+//! `pmuscope man`: shows or writes the pages of the manual, which are made from the declarations of
+//! the options.
 
 use std::{
     fmt::Write as _,
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &Args, command: Command) -> Result<ExitCode> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     if let Some(directory) = &args.directory {
-        let written = fs::create_dir_all(directory).and_then(|()| write_all(&command, directory));
+        let written = fs::create_dir_all(directory).and_then(|()| write_pages(&command, directory));
         written.with_context(|| format!("cannot write to {}", directory.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -58,21 +59,21 @@ pub(crate) fn run(args: &Args, command: Command) -> Result<ExitCode> {
     error.context("cannot run `man` (the same text is in `pmuscope VERB --help`)")
 }
 
-/// Writes the pages of a command and of those below it.
-fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
+/// Writes the pages of a command and of its subcommands.
+fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
     let name = command
         .get_display_name()
         .unwrap_or_else(|| command.get_name());
     fs::write(directory.join(format!("{name}.1")), page(command)?)?;
-    let mut below = command.get_subcommands().filter(|it| !it.is_hide_set());
-    below.try_for_each(|verb| write_all(verb, directory))
+    let mut subcommands = command.get_subcommands().filter(|it| !it.is_hide_set());
+    subcommands.try_for_each(|verb| write_pages(verb, directory))
 }
 
 /// The page of a command in roff.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
     let after = { command.get_after_long_help() }.or(command.get_after_help());
     let sections = after.map(|text| sections(&text.to_string()));
-    // The library would fill the lines of examples as if they were sentences.
+    // clap_mangen would join the lines of examples as if they were sentences.
     let plain = command
         .clone()
         .after_help(None::<&str>)
@@ -103,7 +104,7 @@ fn sections(text: &str) -> String {
     roff
 }
 
-/// Escapes lines so that roff sees no commands in them.
+/// Escapes text so that roff takes no line of it for a command.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     let lines = text.lines().map(|line| match line.chars().next() {
@@ -115,12 +116,12 @@ fn escaped(text: &str) -> String {
 
 /// Replaces this process by `man`, which shows a page. Returns only if that fails, with the error.
 fn show(page: &[u8]) -> io::Error {
-    let shown = || -> io::Result<io::Error> {
+    let run_man = || -> io::Result<io::Error> {
         let mut file = File::from(memfd_create("pmuscope.1", MemfdFlags::CLOEXEC)?);
         file.write_all(page)?;
         file.rewind()?;
         let mut man = process::Command::new("man");
         Ok(man.args(["--local-file", "-"]).stdin(file).exec())
     };
-    shown().unwrap_or_else(|error| error)
+    run_man().unwrap_or_else(|error| error)
 }

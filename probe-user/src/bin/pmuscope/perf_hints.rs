@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// Options of `perf stat`, `perf record` and other verbs, and what to use instead.
+/// Options of `perf stat`, `perf record` and other verbs of pmuscope, and what to use instead.
 const HINTS: &[(&[&str], &str)] = &[
     (
         &["-a", "--all-cpus"],
@@ -73,7 +73,7 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Adds a hint to the error about an option that is known elsewhere.
+/// Adds a hint to the error about an option that perf or another verb has.
 pub(crate) fn with_hint(mut error: Error) -> Error {
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
@@ -81,7 +81,7 @@ pub(crate) fn with_hint(mut error: Error) -> Error {
     {
         let hint = ContextValue::StyledStrs(vec![(*hint).into()]);
         error.insert(ContextKind::Suggested, hint);
-        // An option with a similar name has another meaning.
+        // clap suggests an option of a similar name, which has another meaning.
         error.remove(ContextKind::SuggestedArg);
         error.remove(ContextKind::Usage);
     }

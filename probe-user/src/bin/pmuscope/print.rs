@@ -10,7 +10,7 @@ use probe_user::emit::printable::printable_lines;
 
 use crate::logging;
 
-/// Output formats of such a verb.
+/// Output formats of a verb that prints once and ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// For people.

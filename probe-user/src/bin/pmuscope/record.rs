@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
-    let interval = *args.counted.interval.get_or_insert(live::INTERVAL);
+    let interval = *args.counted.interval.get_or_insert(live::DEFAULT_INTERVAL);
     let machine = Arc::new(Machine::this());
     let words = command_line();
     let mut about = machine_metadata(&machine, &words);
@@ -76,7 +76,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         return ended;
     }
     let windows = file.windows();
-    // Finished even after an error, so that the windows until then can be read.
+    // Finishes the file even after an error, so that the windows until then can be read.
     let finished = file.finish().context("cannot write the recording");
     if finished.is_ok() {
         let noun = if windows == 1 { "window" } else { "windows" };
@@ -91,7 +91,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     Ok(ended)
 }
 
-/// The file, once the session has begun.
+/// Writes windows to a file, which is created when the session begins.
 struct RecordingSink<'a> {
     path: &'a Path,
     about: Vec<(String, String)>,

@@ -18,8 +18,8 @@ use probe_user::{
 
 use crate::print::note;
 
-/// Default number of lines of a picture.
-const TOP: usize = 10;
+/// Default of --top for a picture.
+const DEFAULT_TOP: usize = 10;
 
 /// Arguments of `report`.
 #[derive(clap::Args)]
@@ -80,14 +80,14 @@ enum Format {
 
 impl Args {
     fn format(&self) -> Format {
-        let end = self.output.as_ref().and_then(|path| path.extension());
-        let by_name = || Format::from_str(end?.to_str()?, true).ok();
+        let extension = self.output.as_ref().and_then(|path| path.extension());
+        let by_name = || Format::from_str(extension?.to_str()?, true).ok();
         self.format.or_else(by_name).unwrap_or(Format::Html)
     }
 }
 
 /// The name of a file, without its directory.
-fn name_of(path: &Path) -> String {
+fn file_name_of(path: &Path) -> String {
     let file = path.file_name().unwrap_or(path.as_os_str());
     file.to_string_lossy().into_owned()
 }
@@ -95,19 +95,19 @@ fn name_of(path: &Path) -> String {
 /// Reads a file of samples; None if the file is something else.
 fn read_samples(path: &Path) -> Result<Option<Scatter>, SampleReadError> {
     let samples = SampleReader::open(path)?;
-    let read = samples.map(|samples| Scatter::read(&name_of(path), samples));
+    let read = samples.map(|samples| Scatter::read(&file_name_of(path), samples));
     read.transpose()
 }
 
 /// Reads a recording, or a file of samples.
-fn read_first(path: &Path) -> Result<Run> {
+fn read_recording_or_samples(path: &Path) -> Result<Run> {
     let error = match Recording::open(path) {
-        Ok(recording) => return run_of(path, recording),
+        Ok(recording) => return read_run_from(path, recording),
         Err(error) => error,
     };
     match read_samples(path) {
         Ok(Some(samples)) => Ok(Run::from_samples(samples)),
-        // A missing file is named once.
+        // The recording's error already names a file that cannot be opened.
         Ok(None) | Err(SampleReadError::Open { .. }) => Err(error.into()),
         Err(damaged) => Err(damaged.into()),
     }
@@ -115,7 +115,7 @@ fn read_first(path: &Path) -> Result<Run> {
 
 /// Reads all given files into one run.
 fn load_run(args: &Args) -> Result<Run> {
-    let mut run = read_first(&args.recording)?;
+    let mut run = read_recording_or_samples(&args.recording)?;
     if run.samples.is_some() && (args.samples.is_some() || args.roofline.is_some()) {
         bail!(
             "{} has samples: name the recording of `pmuscope record` first, --samples and \
@@ -174,13 +174,13 @@ fn check_platform(run: &Run, path: &Path, what: &str, platform: &str) -> Result<
 
 /// Reads a whole recording.
 pub(crate) fn read_run(path: &Path) -> Result<Run> {
-    run_of(path, Recording::open(path)?)
+    read_run_from(path, Recording::open(path)?)
 }
 
-fn run_of(path: &Path, recording: Recording) -> Result<Run> {
+fn read_run_from(path: &Path, recording: Recording) -> Result<Run> {
     let (about, view) = (recording.head.about.clone(), recording.head.view.clone());
     let replay = Replay::begin(recording, view)?;
-    Ok(Run::read(&name_of(path), about, replay)?)
+    Ok(Run::read(&file_name_of(path), about, replay)?)
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -188,10 +188,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let selection = Selection {
         metric: args.metric.clone(),
         search: args.search.clone(),
-        top: args.top.or((format == Format::Svg).then_some(TOP)),
+        top: args.top.or((format == Format::Svg).then_some(DEFAULT_TOP)),
     };
     let mut run = load_run(args)?;
-    // A file of samples has no metric over time. Its JSON has everything.
+    // A file of samples has no metric over time, so its view is of samples. JSON has all views.
     let only_samples = run.windows.is_empty() && format != Format::Json;
     let single = args.view.or(only_samples.then_some(Single::Samples));
     match (format, single) {
@@ -257,10 +257,10 @@ fn nothing_found(run: &Run) -> String {
     format!("nothing that --search finds in {} has a value", run.file)
 }
 
-/// The file of a recording's page, in the working directory: `pmuscope.html` of
+/// The file of a recording's page, in the working directory: `pmuscope.html` for
 /// `dir/pmuscope.jsonl.gz`.
 fn page_name(recording: &Path) -> PathBuf {
-    let name = name_of(recording);
+    let name = file_name_of(recording);
     let stem = [".jsonl.gz", ".jsonl", ".parquet"]
         .iter()
         .find_map(|end| name.strip_suffix(end));

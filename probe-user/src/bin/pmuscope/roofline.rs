@@ -20,11 +20,11 @@ use crate::print::{Format, to_stdout};
 pub(crate) struct Args {
     /// Numbers of threads, each on a CPU of its own [default: powers of two, one for each core, one
     /// for each CPU]
-    #[arg(long, value_delimiter = ',', value_parser = threads)]
+    #[arg(long, value_delimiter = ',', value_parser = parse_threads)]
     threads: Vec<usize>,
     /// Bytes of the triad's three arrays together, as 64K or 2G [default: half of each cache, and
     /// twelve times the last one for memory]
-    #[arg(long, value_delimiter = ',', value_parser = size)]
+    #[arg(long, value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<Size>,
     /// Runs of each measurement, of which the best and the median are shown
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     format: Format,
 }
 
-fn threads(text: &str) -> Result<usize, String> {
+fn parse_threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("it must be a number of threads, as 1,2,4".to_owned()),
         Ok(threads) => Ok(threads),
@@ -44,7 +44,7 @@ fn threads(text: &str) -> Result<usize, String> {
 /// The least size in bytes. Shorter arrays would measure the loop around them.
 const LEAST_SIZE: u64 = 4096;
 
-fn size(text: &str) -> Result<Size, String> {
+fn parse_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse().map_err(|error: SizeError| error.to_string())?;
     match size.0 {
         0..LEAST_SIZE => Err(format!("it must be {LEAST_SIZE} bytes or more")),

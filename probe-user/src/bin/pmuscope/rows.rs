@@ -48,8 +48,8 @@ impl RowArgs {
     }
 }
 
-/// Checks that a report has the metric that sorts its rows. Warns once if no row matches a filter:
-/// one may come later.
+/// Checks that a report has the metric that sorts its rows. Only warns, once, if no row matches a
+/// filter: such a row may come later.
 pub(crate) fn check(selection: &RowSelection, report: &Report) -> Result<()> {
     static WARNED: Once = Once::new();
     let mut groups = report.groups();
@@ -68,13 +68,13 @@ pub(crate) fn check(selection: &RowSelection, report: &Report) -> Result<()> {
         let is_of_rows = [ReportSection::Rows, ReportSection::Total].contains(&group.section);
         is_of_rows && group.series.iter().any(|it| report.is_of_window(it))
     });
-    let of_rows = rows.flat_map(|row| row.series);
-    let known: BTreeSet<&str> = of_rows.map(|it| &*report.metric(it).name).collect();
-    if !known.contains(sort.as_str()) {
-        let known: Vec<&str> = known.into_iter().collect();
+    let series = rows.flat_map(|row| row.series);
+    let sortable: BTreeSet<&str> = series.map(|it| &*report.metric(it).name).collect();
+    if !sortable.contains(sort.as_str()) {
+        let sortable: Vec<&str> = sortable.into_iter().collect();
         bail!(
             "--sort {sort}: this is neither an event nor a metric that is shown; these are: {}",
-            known.join(", ")
+            sortable.join(", ")
         );
     }
     Ok(())

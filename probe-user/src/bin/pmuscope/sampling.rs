@@ -18,7 +18,7 @@ pub(crate) fn config(
     let events = sampled(&lists.join(","), pmus, max_sample_rate())?;
     if addresses {
         for event in events.iter().filter(|event| event.skids()) {
-            tracing::info!("{}", skid(event));
+            tracing::info!("{}", skid_message(event));
         }
     }
     Ok(SamplingConfig {
@@ -30,7 +30,7 @@ pub(crate) fn config(
     })
 }
 
-fn skid(event: &SampledEvent) -> String {
+fn skid_message(event: &SampledEvent) -> String {
     format!(
         "addresses of {} are those at which the interrupt came, some instructions behind the \
          cause (skid); `:p` samples precisely where the core can",

@@ -29,7 +29,7 @@ static MESSAGE_WRITTEN: AtomicBool = AtomicBool::new(false);
 /// drawn over a message.
 pub(crate) struct Messages;
 
-/// Messages for a view: all bytes, and how many of them it has taken. None without a view.
+/// Messages for a view: all bytes, and how many of these the view has taken. None without a view.
 static BUFFERED: Mutex<Option<(Vec<u8>, usize)>> = Mutex::new(None);
 
 pub(crate) fn messages() -> Messages {
@@ -57,23 +57,24 @@ impl Write for Messages {
     }
 }
 
-/// The most bytes of messages that are kept until a view ends, and printed then.
+/// The most bytes of messages that are kept until a view ends. They are printed then.
 const MOST_BUFFERED: usize = 256 << 10;
 
 fn buffered() -> MutexGuard<'static, Option<(Vec<u8>, usize)>> {
     BUFFERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps messages for a view from here on; or prints them, after the view has ended.
+/// If `buffer`, keeps messages for a view from here on. Otherwise the view has ended: prints those
+/// that were kept.
 pub(crate) fn buffer_messages(buffer: bool) {
     let before = mem::replace(&mut *buffered(), buffer.then(Default::default));
     if let Some((all, _)) = before {
-        // The error could not be printed either.
+        // A failure could not be printed either.
         let _ = io::stderr().write_all(&all);
     }
 }
 
-/// Takes the lines since the last call.
+/// Returns the lines of messages since the last call. They are still printed when the view ends.
 pub(crate) fn take_messages() -> Vec<String> {
     let mut buffered = buffered();
     let Some((all, taken)) = buffered.as_mut() else {
@@ -86,11 +87,11 @@ pub(crate) fn take_messages() -> Vec<String> {
 }
 
 /// Duplicates a descriptor that this program inherited from its caller.
-fn descriptor(number: i32) -> io::Result<File> {
-    // SAFETY: it is borrowed for one call of fcntl, which refuses a number of no open file.
-    let descriptor = (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) });
-    let descriptor = descriptor.ok_or(io::Error::from(Errno::BADF))?;
-    Ok(descriptor.try_clone_to_owned()?.into())
+fn duplicate(number: i32) -> io::Result<File> {
+    // SAFETY: the number is borrowed for one call of fcntl, which fails if no file is open there.
+    let borrowed = (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) });
+    let borrowed = borrowed.ok_or(io::Error::from(Errno::BADF))?;
+    Ok(borrowed.try_clone_to_owned()?.into())
 }
 
 /// The output of windows, each written by one call.
@@ -104,7 +105,7 @@ pub(crate) struct Output {
     exact: bool,
     /// The size of the terminal when it was last read; 0 if unknown.
     size: TerminalSize,
-    /// Set if each window is drawn over the one before.
+    /// The window on the screen, if each window is drawn over the one before.
     drawing: Option<Drawing>,
 }
 
@@ -117,28 +118,28 @@ impl Output {
             (Some(path), _) => (path.display().to_string(), File::create(path)),
             (None, Some(number)) => {
                 let name = format!("to file descriptor {number}");
-                (name, descriptor(number))
+                (name, duplicate(number))
             }
             (None, None) if counted.command.is_empty() => {
-                let own = io::stdout().as_fd().try_clone_to_owned();
-                ("to standard output".to_owned(), own.map(File::from))
+                let duplicate = io::stdout().as_fd().try_clone_to_owned();
+                ("to standard output".to_owned(), duplicate.map(File::from))
             }
             (None, None) => {
-                let own = io::stderr().as_fd().try_clone_to_owned();
-                ("to standard error".to_owned(), own.map(File::from))
+                let duplicate = io::stderr().as_fd().try_clone_to_owned();
+                ("to standard error".to_owned(), duplicate.map(File::from))
             }
         };
         let file = file.with_context(|| format!("cannot write {name}"))?;
         let is_terminal = file.is_terminal();
-        let table = shown.format == OutputFormat::Table;
-        if is_terminal && table && shown.wide {
+        let is_table = shown.format == OutputFormat::Table;
+        if is_terminal && is_table && shown.wide {
             tracing::warn!(
                 "--wide is for files and pipes: on a terminal tables are as wide as the terminal"
             );
         }
         // A command may write to the terminal at any time.
-        let alone = counted.windows().is_some() && counted.command.is_empty();
-        let drawn = is_terminal && table && alone && moves_the_cursor();
+        let is_alone = counted.window_length().is_some() && counted.command.is_empty();
+        let is_drawn = is_terminal && is_table && is_alone && moves_the_cursor();
         Ok(Self {
             file,
             name,
@@ -147,7 +148,7 @@ impl Output {
             all_rows: shown.all_rows,
             exact: shown.exact,
             size: TerminalSize::default(),
-            drawing: drawn.then(Drawing::default),
+            drawing: is_drawn.then(Drawing::default),
         })
     }
 
@@ -158,14 +159,14 @@ impl Output {
 
     /// The screen for the next window. The size of the terminal is read again.
     pub(crate) fn screen(&mut self) -> Screen {
-        let usual = Screen::default();
+        let standard = Screen::default();
         let screen = if self.is_terminal {
             self.size = size(&self.file);
             Screen::for_terminal(self.size.columns, self.size.lines)
         } else {
             Screen {
-                width: usual.width.filter(|_| !self.wide),
-                ..usual
+                width: standard.width.filter(|_| !self.wide),
+                ..standard
             }
         };
         Screen {
@@ -210,7 +211,7 @@ impl Write for Output {
     }
 }
 
-/// Columns of standard output; None if it is no terminal, since its lines may then have any length.
+/// Columns of standard output; None if it is no terminal: lines may then have any length.
 pub(crate) fn stdout_width() -> Option<usize> {
     let out = io::stdout();
     let TerminalSize { columns, lines } = size(&out);

@@ -1,4 +1,4 @@
-//! Times in options.
+//! Parsers of times in options.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     time.map_err(|_| "it must be a time such as 5s, 500ms or 500".to_owned())
 }
 
-/// The shortest window and run.
+/// The shortest length of a window or a run.
 const SHORTEST: Duration = Duration::from_millis(10);
 
+/// Parses the length of windows.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
     match (SHORTEST..=Duration::from_hours(24)).contains(&interval) {
@@ -22,6 +23,7 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses the longest time of a run.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let timeout = duration(text)?;
     match (SHORTEST..=Duration::from_hours(24 * 365)).contains(&timeout) {

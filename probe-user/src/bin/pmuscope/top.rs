@@ -32,7 +32,7 @@ const HIDDEN: &[&str] = &[
     "memory_limit",
 ];
 
-/// Sampled functions of each row.
+/// Number of sampled functions shown of each row and event.
 const FUNCTIONS: usize = 10;
 
 /// Arguments of `top`.
@@ -75,21 +75,22 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match &args.replayed.replay {
         Some(file) => {
             let replay =
-                stat::replayed(file, &args.counting, &args.counted, RowSelection::default())?;
+                stat::begin_replay(file, &args.counting, &args.counted, RowSelection::default())?;
             runtime()?.block_on(play(replay, args.exact))
         }
         None => count(args),
     }
 }
 
-/// Counts until the user ends the view. Rows by process need another session.
+/// Counts until the user ends the view. Starts another session when the user changes to or from
+/// rows by process.
 fn count(args: Args) -> Result<ExitCode> {
     let Args {
         mut counting,
         mut counted,
         ..
     } = args;
-    let interval = *counted.interval.get_or_insert(live::INTERVAL);
+    let interval = *counted.interval.get_or_insert(live::DEFAULT_INTERVAL);
     let machine = Arc::new(Machine::this());
     let asks_for_memory = counting.capacity;
     let process_rows = match counting.hook {
@@ -108,7 +109,7 @@ fn count(args: Args) -> Result<ExitCode> {
     };
     let mut view = TopView::new(options, args.exact, Some(Arc::clone(&machine)));
     let deadline = counted.timeout.map(|timeout| Instant::now() + timeout);
-    let last = counted.interval_count;
+    let window_limit = counted.interval_count;
     loop {
         let by_process = counted.by() == By::Process;
         counting.capacity = asks_for_memory || memory::is_readable(&machine, by_process);
@@ -130,7 +131,8 @@ fn count(args: Args) -> Result<ExitCode> {
         (counted.by, counted.interval) = (Some(by), Some(interval));
         let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         counted.timeout = remaining;
-        counted.interval_count = last.map(|last| last.saturating_sub(view.windows()).max(1));
+        counted.interval_count =
+            window_limit.map(|limit| limit.saturating_sub(view.windows()).max(1));
     }
 }
 
@@ -139,7 +141,7 @@ fn wants_colours() -> bool {
     env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Shows a recording at the pace of its windows, or of keys.
+/// Shows a recording, at the pace of its windows or when keys ask for the next one.
 async fn play(mut replay: Replay, exact: bool) -> Result<ExitCode> {
     let process_rows = match replay.has_processes() {
         true => ProcessRows::Counted,
@@ -161,7 +163,7 @@ async fn play(mut replay: Replay, exact: bool) -> Result<ExitCode> {
     let mut view = TopView::new(options, exact, None);
     view.open()?;
     let mut ending = Ending::listen()?;
-    let mut length = next(&mut replay, &mut view)?;
+    let mut length = show_next(&mut replay, &mut view)?;
     let mut began = tokio::time::Instant::now();
     loop {
         let due = match view.top.source() {
@@ -173,7 +175,7 @@ async fn play(mut replay: Replay, exact: bool) -> Result<ExitCode> {
         };
         tokio::select! {
             () = until(due) => {
-                length = next(&mut replay, &mut view)?;
+                length = show_next(&mut replay, &mut view)?;
                 began = tokio::time::Instant::now();
             }
             action = view.next_action() => match action? {
@@ -185,7 +187,7 @@ async fn play(mut replay: Replay, exact: bool) -> Result<ExitCode> {
                 }
                 KeyAction::Windows(count) => {
                     for _ in 0..count {
-                        length = next(&mut replay, &mut view)?;
+                        length = show_next(&mut replay, &mut view)?;
                     }
                     view.top.show_last();
                     view.draw()?;
@@ -201,8 +203,8 @@ async fn play(mut replay: Replay, exact: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the next window, and returns its length.
-fn next(replay: &mut Replay, view: &mut TopView) -> Result<Duration> {
+/// Shows the next window, and returns its length; [`Duration::MAX`] after the last one.
+fn show_next(replay: &mut Replay, view: &mut TopView) -> Result<Duration> {
     match replay.advance()? {
         Some(report) => {
             let length = report.length();

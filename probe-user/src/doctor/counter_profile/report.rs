@@ -22,7 +22,7 @@ impl CounterProfile {
         }
     }
 
-    /// The findings. None without a core PMU: another check reports that.
+    /// The findings. Empty without a core PMU, which another check reports.
     pub(in crate::doctor) fn findings(&self, subject: &Subject) -> Vec<Finding> {
         if self.pmus.is_empty() {
             return Vec::new();
@@ -59,7 +59,7 @@ impl CounterProfile {
                 .advise("name events (`-e`; in the agent's configuration, count.events)");
             return AREA.missing(check, format!("none: {error}"), loss);
         }
-        let found = self.counted(events);
+        let found = self.counted_text(events);
         if events.left_out.is_empty() {
             return AREA.ok(check, found);
         }
@@ -97,7 +97,7 @@ impl CounterProfile {
         AREA.degraded(check, found, loss)
     }
 
-    fn counted(&self, events: &DefaultEvents) -> String {
+    fn counted_text(&self, events: &DefaultEvents) -> String {
         let mut found = match events.at_one_time.as_slice() {
             [] => "no event of the cores".to_owned(),
             names => format!("{} at one time", names.join(", ")),
@@ -136,7 +136,7 @@ impl CounterProfile {
 }
 
 impl CorePmu {
-    /// The counters as a name.
+    /// The numbers of counters, in words.
     fn profile(&self) -> String {
         let Some(CoreCounters { general, fixed, .. }) = &self.counters else {
             return "an unknown number of counters".to_owned();

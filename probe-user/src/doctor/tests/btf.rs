@@ -83,8 +83,8 @@ pub(super) fn btf(structures: &[Structure]) -> Vec<u8> {
         strings.extend(text.bytes().chain([0]));
         at
     };
-    // Name, kind, size in bytes, and an integer's bits. For an array: its type, its index type and
-    // its length.
+    // A type is its name, its kind, its size in bytes (of a pointer: its target), and for an
+    // integer its bits. An array has its element's type, its index type and its length.
     let mut types = vec![name("int"), kind(1), 4, 32];
     types.extend([name("long"), kind(1), 8, 64]);
     types.extend([0, kind(2), INT]);

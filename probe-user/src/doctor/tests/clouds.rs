@@ -26,6 +26,7 @@ pub(super) fn graviton4(general: usize, fixed: bool) -> Fixture {
     machine("graviton4-small", Arch::Arm64, core)
 }
 
+/// An AMD guest of Zen 4 without fixed counters.
 fn zen4(general: usize) -> Fixture {
     let core = SimulatedCore {
         general,

@@ -11,7 +11,8 @@ use crate::{
     machine::{Machine, Roots},
 };
 
-/// The finding about counters: what was found, and what is lost.
+/// The finding about counters: what was found, and what is lost. `counters` are the counts of each
+/// counter, and how many more others hold.
 fn finding_of(counters: (&'static [u64], usize)) -> (String, String) {
     let trials = FakeKernel {
         counters: Some(counters),
@@ -88,7 +89,8 @@ fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
     }
 }
 
-/// Calibrations in the usual directory: none, of another machine, of this one.
+/// First there is no calibration in the usual directory, then one of another machine, then one of
+/// this.
 #[test]
 fn only_a_calibration_of_this_machine_is_ok() {
     let fixture = Fixture::new(Some("spr"), "none", process(Arch::X86), WORKING);

@@ -42,6 +42,7 @@ pub(super) struct FakeKernel {
     pub(super) core: Option<SimulatedCore>,
 }
 
+/// A kernel on which every trial succeeds.
 pub(super) const WORKING: FakeKernel = FakeKernel {
     cpu: None,
     cgroup: None,
@@ -127,7 +128,8 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    /// Lays the machine `name` over a tree of tests/fixtures/sysfs.
+    /// Lays the machine `name` over a tree of tests/fixtures/sysfs. `none` adds no files; `old` is
+    /// a kernel without BTF, waits and pressure.
     pub(super) fn new(
         sysfs: Option<&str>,
         name: &str,
@@ -179,7 +181,7 @@ impl Fixture {
         Machine::at(Roots::below(self.root.path()))
     }
 
-    /// The report, with the machine's own paths.
+    /// The report, with paths as on the machine itself.
     pub(super) fn report(&self) -> String {
         let mut text = Vec::new();
         self.examine().write_text(&mut text).unwrap();

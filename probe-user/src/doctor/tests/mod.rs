@@ -191,7 +191,7 @@ fn a_limit_below_one_event_per_cpu_stops_counting() {
             .examine()
             .counting_works()
     };
-    // 144 CPUs and 256 descriptors for the rest.
+    // The machine has 144 CPUs, and 256 descriptors are kept for other files.
     assert!(works(256 + 144));
     assert!(!works(256 + 143));
 }
@@ -251,7 +251,7 @@ fn root_complexes_without_the_right_to_name_their_devices_are_reported() {
     let diagnosis = fixture.examine();
     assert_eq!(states(&diagnosis)["PCI devices"], "degraded");
     assert!(diagnosis.counting_works());
-    // With the capability it is known whether the register exists.
+    // With the capability the whole configuration space can be read.
     fixture.write(&format!("{port}/config"), &[0; 4096]);
     assert!(!states(&fixture.examine()).contains_key("PCI devices"));
 }

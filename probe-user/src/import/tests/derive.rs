@@ -170,7 +170,8 @@ fn time_comes_from_the_best_source_of_the_input() {
     );
 }
 
-/// The Grace guide prints 27,496,157 ns where dd took 127,496,157: a write of 1 GiB at 36.7 GB/s.
+/// The Grace guide prints 27,496,157 ns where dd took 127,496,157: a write of 1 GiB would have 36.7
+/// GB/s.
 #[test]
 fn a_duration_that_counters_contradict_is_reported() {
     let chip = Chip::named("grace-cpu-superchip").unwrap();
@@ -269,7 +270,7 @@ fn units_are_added_up_and_counted() {
     let text = format!("{}{}duration_time=5", unit(0, 50), unit(1, 10));
     let units = derived(&text, Chip::named("sapphire-rapids").unwrap());
     near(value(&units, "io_read_tor_depth"), 60.0 / 20.0);
-    // 60 / 10 = 6 cycles; each of the two units has 10 in 5 ns.
+    // 60 / 10 is 6 cycles. Each of the two units has 10 cycles in 5 ns, so these are 3 ns.
     near(value(&units, "io_read_tor_latency"), 3.0);
     // If perf summed them, their number is unknown, unless the input gives it.
     let text = "UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR=60\nUNC_CHA_TOR_INSERTS.IO_PCIRDCUR=10\nUNC_CHA_CLOCKTICKS=20\nduration_time=5";
@@ -321,7 +322,7 @@ fn a_bare_name_of_several_pmus_is_not_guessed() {
         "CYCLES=100\nRD_BYTES_LOC=5\nCMEM_RD_DATA=1\nduration_time=1",
         Chip::named("grace-hopper").unwrap(),
     );
-    // `cycles` is the core's.
+    // `CYCLES` is taken as an event of the core.
     assert_eq!(derived.unused.len(), 1);
     let (event, why) = &derived.unused[0];
     assert_eq!(event, "RD_BYTES_LOC");

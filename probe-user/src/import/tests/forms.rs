@@ -2,6 +2,7 @@
 
 use super::super::{CountedValue, ImportError, IntervalEnd, Reading, ReadingSet, read};
 
+/// The only reading of a text.
 fn one(text: &str) -> Reading {
     match &read(text).unwrap_or_else(|error| panic!("{text}: {error}"))[..] {
         [reading] => reading.clone(),

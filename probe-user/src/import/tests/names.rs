@@ -189,7 +189,7 @@ fn events_of_cores_are_recognized() {
     );
     let modified = recognise("armv8_pmuv3_0/inst_retired/k", pmu("neoverse-v2", "core")).unwrap();
     assert_eq!(modified.modifiers, "k");
-    // The blog's codes, with the bits that perf replaces.
+    // The raw codes of the family's source, with the bits that perf replaces.
     let snb = |printed, event| assert_event("intel-snb-stalls", "core", printed, event, "");
     snb("r1c3010e", "UOPS_ISSUED.STALL_CYCLES");
     snb("r01a2", "RESOURCE_STALLS.ANY");
@@ -202,12 +202,15 @@ fn events_of_cores_are_recognized() {
 
 /// Every event of the catalogue is recognised by the name that perf prints for it.
 #[test]
-fn opened_events_are_recognized() {
+fn every_event_is_recognized_as_perf_prints_it() {
     for family in CATALOGUE.families() {
         for spec in &family.pmus {
             // The encoding of a sampled event does not identify it.
-            let counted = spec.events.iter().filter(|(_, how)| how.sampled.is_none());
-            for (event, how) in counted {
+            let counted = spec
+                .events
+                .iter()
+                .filter(|(_, event_spec)| event_spec.sampled.is_none());
+            for (event, event_spec) in counted {
                 let instance = match spec.pattern.to_string().as_str() {
                     "{core}" => "cpu".to_owned(),
                     pattern => pattern
@@ -215,7 +218,7 @@ fn opened_events_are_recognized() {
                         .replace("{rc}", "2")
                         .replace("{unit}", "3"),
                 };
-                let mut text = how
+                let mut text = event_spec
                     .perf
                     .replace("{pmu}", &instance)
                     .replace("{peer}", "0")

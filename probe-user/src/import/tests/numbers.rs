@@ -9,8 +9,8 @@ const WHOLE: Notation = Notation {
     whole: true,
 };
 
-/// Decimal mark, thousands separator and sizes of groups from the last one on (the first size
-/// repeats) of glibc's locales with groups.
+/// Decimal mark and thousands separator of glibc's locales, and their sizes of groups: of the last
+/// group, and of the others.
 const LOCALES: &[(char, &str, [usize; 2])] = &[
     ('.', ",", [3, 3]),
     (',', ".", [3, 3]),

@@ -50,11 +50,8 @@ fn units_of_two_sockets_are_counted_by_their_time() {
         assert!(!latencies.is_empty());
         for row in latencies {
             let latency = row.value.as_ref().unwrap().value;
-            let of_mean_cycle = latency * 1.5;
-            assert!(
-                (0.99..1.01).contains(&of_mean_cycle),
-                "{form}: {of_mean_cycle}"
-            );
+            let cycles = latency * 1.5;
+            assert!((0.99..1.01).contains(&cycles), "{form}: {cycles}");
         }
     }
     let derived = derived(&golden("tor-socket.csv"), chip("sapphire-rapids"));
@@ -76,7 +73,7 @@ fn the_number_of_units_can_be_given() {
     let text = golden("tor.csv").replace(',', ";") + "2;;num_units;1;100.00;;\n";
     let derived = derived(&text, chip("sapphire-rapids"));
     let latency = rows(&derived, "io_read_tor_latency")[0].value.as_ref();
-    // The input gives half of the four units.
+    // The input gives 2 units in place of the four.
     assert!((latency.unwrap().value * 3.0 - 1.0).abs() < 0.01);
 }
 
@@ -105,10 +102,10 @@ fn events_of_several_groups_are_reported() {
         ("branches", 90, 60),
         ("branch-misses", 9, 60),
     ];
-    let of_long = derived(&input(&[&short, &long]), chip("other"));
-    assert_eq!(value(&of_long, "branch_miss_ratio"), 0.1);
-    assert!(of_long.mixed.is_empty());
-    // Instructions are in a third group, with none of the others.
+    let two_groups = derived(&input(&[&short, &long]), chip("other"));
+    assert_eq!(value(&two_groups, "branch_miss_ratio"), 0.1);
+    assert!(two_groups.mixed.is_empty());
+    // Instructions are in a third group, without any of the other events.
     let with_third = input(&[&short, &long, &[("instructions", 1_000, 10)]]);
     let with_third = derived(&with_third, chip("other"));
     assert_eq!(value(&with_third, "branch_miss_ratio"), 0.1);
@@ -135,7 +132,7 @@ fn as_json(derived: &Derived<'_>) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// One request too many, such as one on its way when counting began.
+/// The misses are one more than all requests: one was on its way when counting began.
 #[test]
 fn a_value_just_above_its_bound_is_shown_and_flagged() {
     let text = "UNC_CHA_TOR_INSERTS.IO_MISS_PCIRDCUR=653,237,921\n\

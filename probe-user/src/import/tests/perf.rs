@@ -10,7 +10,7 @@ use test_support::fixture as fixture_path;
 
 use crate::catalogue::Chip;
 
-/// The files of a version of perf.
+/// The files of a version of perf: names and texts.
 fn forms(version: &str) -> Vec<(String, String)> {
     let directory = fixture_path("derive").join("perf").join(version);
     let files = fs::read_dir(&directory).unwrap();
@@ -83,7 +83,7 @@ fn every_form_of_6_12_is_read_or_refused_by_name() {
     insta::assert_snapshot!(every_form("6.12"));
 }
 
-/// The number of counts equals the number of lines that have one by their text alone.
+/// The number of counts equals the number of lines that have a count, judged by their text alone.
 #[test]
 fn no_count_is_lost() {
     for version in ["6.1", "6.12"] {
@@ -105,13 +105,14 @@ fn no_count_is_lost() {
     }
 }
 
-/// The number of lines of a table that are a count or the time elapsed, by their words alone.
+/// The number of lines of a table that are a count or the time elapsed, judged by their words
+/// alone.
 fn rows_of_table(form: &str) -> usize {
     let no_count = ["Performance counter stats", "seconds user", "seconds sys"];
     let lines = form.lines().map(str::trim);
     let rows = lines.filter(|line| {
         let heading = line.starts_with('#') || no_count.iter().any(|it| line.contains(it));
-        // A run of --table.
+        // A row of one run, which --table adds.
         let run = line.contains(" (+") || line.contains(" (-");
         !heading && !run
     });
@@ -177,13 +178,13 @@ fn instructions_per_cycle_are_those_that_perf_prints() {
                 panic!("{name}: {set:?} has {own:?}");
             };
             // perf's intervals divide by a mean of the cycles of earlier intervals.
-            let digits = if name.contains("interval") {
+            let tolerance = if name.contains("interval") {
                 0.15
             } else {
                 0.005_1
             };
             assert!(
-                (own - printed).abs() <= digits,
+                (own - printed).abs() <= tolerance,
                 "{name}: {own}, perf: {printed}"
             );
             compared += 1;
@@ -198,8 +199,8 @@ fn instructions_per_cycle_of_tables_are_those_that_perf_prints() {
     let mut compared = 0;
     for (name, form) in forms("6.1") {
         // perf divides by the mean of the cycles over all groups, over runs, and over intervals.
-        // The metric of the platform has events of its own.
-        let mean = [
+        // The tables of the platform's metric have events of their own.
+        let skipped = [
             "turns",
             "repeat",
             "interval",
@@ -208,7 +209,7 @@ fn instructions_per_cycle_of_tables_are_those_that_perf_prints() {
             "table-metric",
             "units",
         ];
-        let is_skipped = mean.iter().any(|word| name.contains(word));
+        let is_skipped = skipped.iter().any(|word| name.contains(word));
         if is_skipped || !name.ends_with(".txt") || read(&form).is_err() {
             continue;
         }
@@ -223,7 +224,7 @@ fn instructions_per_cycle_of_tables_are_those_that_perf_prints() {
         let mut ipc: Vec<f64> = ipc
             .filter_map(|row| Some(row.value.as_ref().ok()?.value))
             .collect();
-        // perf does not print all of them.
+        // A file in which perf does not print every ratio is left out.
         if printed.len() != ipc.len() {
             continue;
         }
@@ -248,7 +249,7 @@ fn runs_in_one_file_are_separate_parts() {
     assert_eq!(runs.collect::<Vec<_>>(), ["run 1", "run 2"]);
 }
 
-/// The heading of the first run was not copied.
+/// Here the heading of the first run was not copied.
 #[test]
 fn counts_above_the_first_heading_are_a_run() {
     let line = "100,,page-faults,1,100.00,,\n";

@@ -1,4 +1,4 @@
-//! No input panics.
+//! No input makes reading, computing or printing panic.
 
 use proptest::prelude::*;
 

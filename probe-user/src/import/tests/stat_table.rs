@@ -6,6 +6,7 @@ use super::{
 };
 use crate::catalogue::Chip;
 
+/// The only reading of a text.
 fn one(text: &str) -> Reading {
     match &read(text).unwrap_or_else(|error| panic!("{text}: {error}"))[..] {
         [reading] => reading.clone(),
@@ -207,7 +208,8 @@ fn rows_of_old_versions_and_documents_are_read() {
     assert!((half.running_ratio - 0.8333).abs() < 1e-9);
 }
 
-/// Line ends of Windows, a prompt behind intervals, text around a table.
+/// Text around a table is skipped, and a prompt below intervals ends them; lines may end as on
+/// Windows.
 #[test]
 fn what_surrounds_a_table_is_skipped() {
     let heading = " Performance counter stats for 'system wide':";

@@ -15,15 +15,15 @@ pub(super) enum BtfParseError {
 }
 
 const MAGIC: u16 = 0xeb9f;
-/// Bytes of the header that are read: magic, version, flags, its length, then offsets and lengths
-/// of types and strings.
-const HEADER: usize = 24;
+/// Bytes of the header that are read: magic, version, flags, the header's length, then offsets and
+/// lengths of types and strings.
+const HEADER_BYTES: usize = 24;
 
-/// Size of a structure member.
-const MEMBER: usize = 12;
+/// Bytes that a structure member takes in the file.
+const MEMBER_BYTES: usize = 12;
 
-/// Typical size of a type of the kernel.
-const TYPICAL: usize = 24;
+/// Bytes that a type typically takes in a kernel's file, to allocate the list of types at once.
+const TYPICAL_TYPE_BYTES: usize = 24;
 
 const KIND_INT: u32 = 1;
 const KIND_POINTER: u32 = 2;
@@ -42,7 +42,7 @@ const KINDS: usize = 20;
 
 /// Maximum depth of type names, qualifiers and nested structures: above any kernel's. It also ends
 /// the search in files that refer to themselves.
-const DEPTH: u32 = 16;
+const MAX_DEPTH: u32 = 16;
 
 /// A type of a file.
 struct Type {
@@ -107,7 +107,7 @@ impl fmt::Display for Shape<'_> {
     }
 }
 
-/// The types of a file, by id: the first has 1.
+/// The types of a file, in the order of their ids; the first type has id 1.
 pub(super) struct BtfTypes<'a> {
     types: Vec<Type>,
     /// The ids of each kind: lookups are by kind and name, in a few kinds.
@@ -138,7 +138,7 @@ impl<'a> BtfTypes<'a> {
     ///
     /// The file is truncated, of the other byte order, or has a type of an unknown kind.
     pub(super) fn parse(file: &'a [u8]) -> Result<Self, BtfParseError> {
-        let header = file.get(..HEADER).ok_or(BtfParseError::Short)?;
+        let header = file.get(..HEADER_BYTES).ok_or(BtfParseError::Short)?;
         if header[..2] != MAGIC.to_ne_bytes() {
             return Err(BtfParseError::Magic);
         }
@@ -146,14 +146,14 @@ impl<'a> BtfTypes<'a> {
         let mut word = || words.next().map(|word| word as usize);
         let (end, types_at, types_len) = (word()?, word()?, word()?);
         let (strings_at, strings_len) = (word()?, word()?);
-        let part = |at: usize, len: usize| {
+        let section = |at: usize, len: usize| {
             let from = end.checked_add(at)?;
             file.get(from..from.checked_add(len)?)
         };
-        let bytes = part(types_at, types_len).ok_or(BtfParseError::Short)?;
-        let strings = part(strings_at, strings_len).ok_or(BtfParseError::Short)?;
+        let bytes = section(types_at, types_len).ok_or(BtfParseError::Short)?;
+        let strings = section(strings_at, strings_len).ok_or(BtfParseError::Short)?;
         let mut words = WordReader(bytes);
-        let mut types = Vec::with_capacity(bytes.len() / TYPICAL);
+        let mut types = Vec::with_capacity(bytes.len() / TYPICAL_TYPE_BYTES);
         let mut of_kind = [const { Vec::new() }; KINDS];
         while !words.0.is_empty() {
             let (name, info, size) = (words.next()?, words.next()?, words.next()?);
@@ -203,7 +203,7 @@ impl<'a> BtfTypes<'a> {
     pub(super) fn member(&self, structure: &str, member: &str) -> Option<(u64, Shape<'a>)> {
         let field = self
             .named(KIND_STRUCT, structure)
-            .find_map(|id| self.find(self.get(id)?, member.as_bytes(), 0))?;
+            .find_map(|id| self.find_member(self.get(id)?, member.as_bytes(), 0))?;
         let shape = match field.width {
             0 => self.shape(field.type_id, 0),
             width => Shape::BitField(width),
@@ -224,9 +224,9 @@ impl<'a> BtfTypes<'a> {
     fn members(&self, it: &Type) -> impl Iterator<Item = Member> + use<'a> {
         // With bit fields, the upper 8 bits of a member's offset are a width.
         let shift = if it.info >> 31 == 1 { 24 } else { u32::BITS };
-        let composite = matches!(it.kind(), KIND_STRUCT | KIND_UNION);
-        let bytes = if composite { self.trailing(it) } else { &[] };
-        bytes.chunks_exact(MEMBER).filter_map(move |bytes| {
+        let is_composite = matches!(it.kind(), KIND_STRUCT | KIND_UNION);
+        let bytes = if is_composite { self.trailing(it) } else { &[] };
+        bytes.chunks_exact(MEMBER_BYTES).filter_map(move |bytes| {
             let mut words = WordReader(bytes);
             let (name, type_id) = (words.next().ok()?, words.next().ok()?);
             let offset = words.next().ok()?;
@@ -240,16 +240,16 @@ impl<'a> BtfTypes<'a> {
         })
     }
 
-    fn find(&self, composite: &Type, wanted: &[u8], depth: u32) -> Option<Member> {
+    fn find_member(&self, composite: &Type, wanted: &[u8], depth: u32) -> Option<Member> {
         self.members(composite).find_map(|member| {
             let name = self.name(member.name);
             if name == wanted {
                 return Some(member);
             }
-            if !name.is_empty() || depth == DEPTH {
+            if !name.is_empty() || depth == MAX_DEPTH {
                 return None;
             }
-            let inner = self.find(self.get(member.type_id)?, wanted, depth + 1)?;
+            let inner = self.find_member(self.get(member.type_id)?, wanted, depth + 1)?;
             Some(Member {
                 bits: inner.bits.checked_add(member.bits)?,
                 ..inner
@@ -258,7 +258,7 @@ impl<'a> BtfTypes<'a> {
     }
 
     fn shape(&self, id: u32, depth: u32) -> Shape<'a> {
-        let Some(it) = self.get(id).filter(|_| depth < DEPTH) else {
+        let Some(it) = self.get(id).filter(|_| depth < MAX_DEPTH) else {
             return Shape::Other;
         };
         match it.kind() {
@@ -305,7 +305,7 @@ impl<'a> BtfTypes<'a> {
 /// Number of bytes behind the first three words of a type; None for an unknown kind.
 fn trailing_len(kind: u32, count: usize) -> Option<usize> {
     Some(match kind {
-        KIND_STRUCT | KIND_UNION => MEMBER * count,
+        KIND_STRUCT | KIND_UNION => MEMBER_BYTES * count,
         // pointer, forward, typedef, volatile, const, restrict, function, float, type tag
         2 | 7..=12 | 16 | 18 => 0,
         // integer, variable, declaration tag

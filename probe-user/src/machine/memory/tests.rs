@@ -29,6 +29,7 @@ fn read_cgroups(reader: &MemoryReader, paths: &[&str]) -> MemoryReading {
         unreachable!("it reads cgroups")
     };
     let metadata = |path: &str| fs::metadata(cgroup2.directory(path)?).ok();
+    // 7 is the id of no directory.
     let id = |path| CgroupId(metadata(path).map_or(7, |directory| directory.ino()));
     let ids: Vec<CgroupId> = paths.iter().map(|path| id(*path)).collect();
     let cgroups = ids.iter().copied().zip(paths.iter().copied());
@@ -94,7 +95,7 @@ fn the_lowest_limit_of_the_ancestors_applies() {
 
 /// The numbers are from a cgroup of a real machine with v1.
 #[test]
-fn v1_is_read_where_it_has_the_controller() {
+fn v1_is_read_if_it_has_the_memory_controller() {
     let tree = Tree::new();
     let machine = machine(&tree, HYBRID);
     tree.write("cg/unified/cgroup.controllers", "hugetlb\n");
@@ -193,8 +194,8 @@ fn processes_are_read_only_in_the_initial_pid_namespace() {
     assert!(expected.age.unwrap() > Duration::ZERO);
 }
 
-/// The processes of a command are one holder, among processes as among cgroups. Its peak is the
-/// largest peak of any of them, ended ones included.
+/// The processes of a command are one holder, among processes as among cgroups. The peak is the
+/// largest peak of any of these processes, ended ones included.
 #[test]
 fn the_processes_of_a_command_are_one_holder() {
     let tree = Tree::new();

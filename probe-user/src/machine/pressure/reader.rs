@@ -63,7 +63,7 @@ impl PressureReader {
         let mut machine = CgroupCounts::default();
         let directory = self.proc.join("pressure");
         self.read_pressure(&mut machine, |resource| directory.join(resource));
-        // For the whole machine the kernel always writes 0 (kernel/sched/psi.c, psi_show).
+        // For the whole machine the kernel always writes 0 here (kernel/sched/psi.c, psi_show).
         machine.counts[CgroupCounter::CpuFull as usize] = None;
         let machine = machine.filtered(|counter| self.reads(counter));
         PressureReading {
@@ -92,6 +92,7 @@ impl PressureReader {
         Some(counts.filtered(|counter| self.reads(counter)))
     }
 
+    /// Whether this reader reads the counter.
     fn reads(&self, counter: CgroupCounter) -> bool {
         self.counters.contains(&counter)
     }

@@ -8,7 +8,7 @@ use test_support::Tree;
 use super::{CgroupCounter::*, *};
 use crate::{machine::Machine, sys::roots::Roots};
 
-/// A machine with these mounts; `/cg` stands for their directory.
+/// A reader of all counters of a machine with these mounts; `/cg` stands for their directory.
 fn reader(tree: &Tree, mounts: &str) -> PressureReader {
     let at = tree.join("cg").display().to_string();
     tree.write("proc/self/mountinfo", mounts.replace("/cg", &at));
@@ -106,7 +106,7 @@ fn missing_counts_are_unknown() {
     );
     let reader = reader(&tree, V2);
     assert_eq!(read(&reader, "/a"), CgroupCounts::default());
-    // Another cgroup at the path.
+    // Another cgroup is at the path of the first, and none at that of the second.
     let reading = reader.read([(CgroupId(7), "/a"), (CgroupId(8), "/gone")].into_iter());
     assert!(reading.cgroups.is_empty());
     assert_eq!(reading.machine, CgroupCounts::default());

@@ -50,7 +50,7 @@ impl Fixture {
     }
 }
 
-/// Monitors at the memory, as on NVIDIA's Vera: by NUMA node; one node has no CPUs.
+/// Monitors at the memory, as on NVIDIA's Vera, are numbered by NUMA node. One node has no CPUs.
 #[test]
 fn monitors_at_the_memory_are_read_by_the_nodes_socket() {
     let tree = Fixture::new();
@@ -78,7 +78,7 @@ fn monitors_at_the_memory_are_read_by_the_nodes_socket() {
     assert_eq!(read(&mut reader, 1), [("a".to_owned(), 1, vec![(0, 100)])]);
     assert!(reader.warned);
     assert_eq!(unassigned(&tree.0.join(group)), Some("MB"));
-    // If the cache counts too, it alone is read.
+    // If the cache counts too, only the cache is read.
     tree.write(
         &format!("{group}/mon_data/mon_L3_00/mbm_total_bytes"),
         "30\n",
@@ -109,7 +109,7 @@ fn control_and_monitoring_groups_are_read_by_socket() {
     assert!(tree.reader().is_none(), "a directory is no mount");
     let mount = "40 29 0:50 / /sys/fs/resctrl rw - resctrl resctrl rw\n";
     tree.write("proc/self/mountinfo", mount);
-    // Tasks 17 and 18; the second has exited.
+    // Task 18 has exited.
     tree.group("gold", "17\n18\n", ["4096\n", "Unavailable\n"]);
     tree.group("gold/mon_groups/b", "", ["Unassigned\n", "Error\n"]);
     tree.write("sys/fs/resctrl/info/L3_MON/num_rmids", "16\n");

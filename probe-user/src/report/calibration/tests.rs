@@ -11,10 +11,15 @@ fn subject(part: &'static str, label: &str) -> LineSubject {
     }
 }
 
-fn line(at: (usize, usize), qualifier: &str, values: &[f64], intervals: &[(f64, f64)]) -> RunLine {
+fn line(
+    (subject, metric): (usize, usize),
+    qualifier: &str,
+    values: &[f64],
+    intervals: &[(f64, f64)],
+) -> RunLine {
     RunLine {
-        subject: at.0,
-        metric: at.1,
+        subject,
+        metric,
         qualifier: qualifier.to_owned(),
         first: 0,
         values: values.to_vec(),
@@ -34,7 +39,7 @@ fn run(metrics: Vec<LineMetric>, lines: Vec<RunLine>) -> Run {
 }
 
 /// The estimates of loads and stores are summed. Windows without a count or an estimate are left
-/// out. So are lines by data source: the lines by operation include them.
+/// out. Lines by data source are left out too: the lines by operation include them.
 #[test]
 fn estimates_of_loads_and_stores_are_summed() {
     let metrics = vec![
@@ -72,7 +77,7 @@ fn estimates_of_loads_and_stores_are_summed() {
         (point.windows, point.count, point.estimate),
         (2, 300.0, 304.0)
     );
-    // Half widths of 3, 4 and 12 add up to 13 in squares.
+    // The squares of the half widths 3, 4 and 12 add up to that of 13.
     assert_eq!(point.interval, Some((291.0, 317.0)));
     let json = calibration.json(&all);
     assert_eq!(json["points"][0]["ratio"], 304.0 / 300.0);
@@ -105,7 +110,8 @@ fn a_window_without_an_interval_leaves_the_sum_without_one() {
     assert_eq!(with(&[known]).count, 105.0);
 }
 
-/// 32 bytes per access: one line per access would be twice the traffic.
+/// An access of the first window is a whole cache line of 64 bytes, and one of the second is half a
+/// line, so that the estimate there is twice the traffic. The third window has no value.
 #[test]
 fn accesses_are_compared_with_the_traffic_of_their_socket() {
     let metrics = vec![

@@ -4,10 +4,10 @@
 //! means of blocks of 1, 2, 4, ... windows are compared, down to 16 blocks a side, and the block
 //! length with the least evidence counts. The test at each length is Welch's (Biometrika 34, 1947,
 //! 28-35) on the means of blocks (nonoverlapping batch means: Schmeiser, Operations Research 30,
-//! 1982, 556-568). Three things widen it. First, the values' own intervals. Second, the correlation
-//! r of neighbouring blocks, estimated from both sides: n of them count as n (1 - r) / (1 + r)
-//! independent ones (Bayley and Hammersley, JRSS Supplement 8, 1946, 184-197). Third, where a side
-//! has fewer windows, the scatter of the other if that is larger.
+//! 1982, 556-568). Three things make the standard error larger. First, the values' own intervals.
+//! Second, the correlation r of neighbouring blocks, estimated from both sides: n blocks count as n
+//! (1 - r) / (1 + r) independent ones (Bayley and Hammersley, JRSS Supplement 8, 1946, 184-197).
+//! Third, the side with fewer windows has at least the scatter of the other side.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
@@ -20,7 +20,7 @@ const MIN_BLOCKS: usize = 16;
 /// Largest correlation that is corrected for: beyond it nothing is known about the mean.
 const MAX_CORRELATION: f64 = 0.95;
 
-/// Relative precision of the largest difference by chance.
+/// Relative precision of [`DifferenceTest::allowed`].
 const PRECISION: f64 = 1e-9;
 
 /// The value of a window.
@@ -29,7 +29,7 @@ pub(super) struct WindowValue {
     pub(super) value: f64,
     /// The window's length.
     pub(super) seconds: f64,
-    /// Standard error by the value's own interval.
+    /// Standard error by the value's own interval; 0 without one.
     pub(super) error: f64,
 }
 
@@ -71,7 +71,7 @@ pub struct DifferenceTest {
 }
 
 impl WindowSeries {
-    /// None without windows.
+    /// None if the windows have no length together.
     pub(super) fn new(windows: Vec<WindowValue>) -> Option<Self> {
         let seconds: f64 = windows.iter().map(|window| window.seconds).sum();
         let first = windows.first().filter(|_| seconds > 0.0)?.value;
@@ -94,7 +94,7 @@ impl WindowSeries {
         self.windows.len()
     }
 
-    /// The largest block length with enough blocks.
+    /// The largest block length with enough blocks, in windows.
     fn max_length(&self) -> usize {
         (self.len() / MIN_BLOCKS).max(1)
     }
@@ -166,7 +166,8 @@ fn error_by_blocks(sides: [&WindowSeries; 2], length: usize) -> (f64, f64) {
     let correlation = correlation(&blocks);
     let stretch = (1.0 + correlation) / (1.0 - correlation);
     let mut variances = [0, 1].map(|at| blocks[at].variance() * stretch);
-    // A few windows may have equal values by chance, above all of rare events.
+    // A few windows may have equal values by chance, above all of rare events. So the side with
+    // fewer windows gets at least the scatter of the other side.
     for (at, other) in [(0, 1), (1, 0)] {
         if sides[at].len() < sides[other].len() {
             let of_other = variances[other] * sides[other].seconds / sides[at].seconds;

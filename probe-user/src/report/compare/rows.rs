@@ -19,20 +19,20 @@ pub enum RowError {
         /// What the user wrote.
         name: String,
     },
-    /// Several pods or rows have it.
+    /// Several pods or rows have the name.
     #[error("{name} stands for several rows of {file}: {}", rows.join(", "))]
     Ambiguous {
         /// The recording.
         file: String,
         /// What the user wrote.
         name: String,
-        /// Names of some of them.
+        /// Names of some of these rows.
         rows: Vec<String>,
     },
 }
 
 /// The subjects that `name` stands for: those with exactly this name, such as all containers of a
-/// pod; else those of the only pod or row whose names or id contain it.
+/// pod; else those of the only pod or row whose names or id contain `name`.
 pub(super) fn named(run: &Run, name: &str) -> Result<HashSet<usize>, RowError> {
     let matching = |matches: &dyn Fn(&LineSubject) -> bool| -> HashSet<usize> {
         let shown: HashSet<usize> = run.lines.iter().map(|line| line.subject).collect();
@@ -76,7 +76,7 @@ pub(super) fn named(run: &Run, name: &str) -> Result<HashSet<usize>, RowError> {
 
 /// Pairs subjects of the first side with subjects of the second: by name; else by the runtime's
 /// names; else by these names without the hashes of a deployment's pods. If the user named pods
-/// (`chosen`), by container name.
+/// (`chosen`), pairs them by container name. `present` are the subjects that have values.
 pub(super) fn pairs(
     subjects: [&[LineSubject]; 2],
     present: &[HashSet<usize>; 2],
@@ -104,17 +104,21 @@ pub(super) fn pairs(
     let mut pairs = HashMap::new();
     let mut taken = HashSet::new();
     for name in names {
-        let unique = |at: usize, free: &dyn Fn(usize) -> bool| {
-            let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
-            for subject in present[at].iter().copied().filter(|subject| free(*subject)) {
+        let by_name = |at: usize, is_free: &dyn Fn(usize) -> bool| {
+            let mut lists: HashMap<_, Vec<usize>> = HashMap::new();
+            for subject in present[at]
+                .iter()
+                .copied()
+                .filter(|subject| is_free(*subject))
+            {
                 if let Some(name) = name(&subjects[at][subject]) {
-                    by_name.entry(name).or_default().push(subject);
+                    lists.entry(name).or_default().push(subject);
                 }
             }
-            by_name
+            lists
         };
-        let first = unique(0, &|subject| !pairs.contains_key(&subject));
-        let second = unique(1, &|subject| !taken.contains(&subject));
+        let first = by_name(0, &|subject| !pairs.contains_key(&subject));
+        let second = by_name(1, &|subject| !taken.contains(&subject));
         for (name, ours) in first {
             if let ([ours], Some([theirs])) = (&ours[..], second.get(&name).map(Vec::as_slice)) {
                 pairs.insert(*ours, *theirs);

@@ -5,7 +5,7 @@ use test_support::Random;
 use super::*;
 use crate::report::tests::metric;
 
-/// A normal number, by Box and Muller.
+/// A normally distributed number, by Box and Muller.
 fn normal(random: &mut Random) -> f64 {
     let (u, v) = (1.0 - random.uniform(), random.uniform());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
@@ -13,7 +13,7 @@ fn normal(random: &mut Random) -> f64 {
 
 type Draw = fn(&mut Random) -> f64;
 
-/// A series of windows, each as long as the others.
+/// A series of windows of one second, with these values.
 fn windows(values: impl Iterator<Item = f64>) -> WindowSeries {
     let windows = values.map(|value| WindowValue {
         value,
@@ -23,7 +23,7 @@ fn windows(values: impl Iterator<Item = f64>) -> WindowSeries {
     WindowSeries::new(windows.collect()).unwrap()
 }
 
-/// Windows of a program whose neighbours are correlated.
+/// Windows whose neighbours have this correlation.
 fn correlated(random: &mut Random, count: usize, draw: Draw, correlation: f64) -> WindowSeries {
     let mut last = draw(random);
     windows((0..count).map(|_| {
@@ -32,8 +32,8 @@ fn correlated(random: &mut Random, count: usize, draw: Draw, correlation: f64) -
     }))
 }
 
-/// Windows of a program with two phases, of `length` windows each on average. In one of them it
-/// does five times as much.
+/// Windows of a program with two phases, of `length` windows each on average. In the second phase
+/// it does five times as much.
 fn phases(random: &mut Random, count: usize, length: f64) -> WindowSeries {
     let mut is_high = random.uniform() < 0.5;
     windows((0..count).map(|_| {
@@ -130,7 +130,7 @@ fn drift_is_not_a_difference() {
     assert_eq!(excess(0.01, 1000, || [side(), side()]), 0.0);
 }
 
-/// A value of both sides.
+/// A compared value of a container with this name.
 fn value(name: usize, a: &WindowSeries, b: &WindowSeries) -> ComparedValue {
     let statistics = |series: &WindowSeries| SideStatistics {
         windows: series.len(),
@@ -149,8 +149,8 @@ fn value(name: usize, a: &WindowSeries, b: &WindowSeries) -> ComparedValue {
     }
 }
 
-/// 100 values of two recordings: programs of all kinds. One of them does `factor` times as much in
-/// the second recording.
+/// 100 compared values of two recordings of all kinds of programs. Program 0 does `factor` times as
+/// much in the second recording.
 fn recordings(random: &mut Random, factor: f64) -> Vec<ComparedValue> {
     const WINDOWS: usize = 120;
     let mut all: Vec<ComparedValue> = (1..100)
@@ -192,7 +192,7 @@ fn equal_recordings_rarely_have_stars() {
 
 /// A doubling is the first of 100 values, and has a star, in each of 20 trials.
 #[test]
-fn a_doubling_is_first() {
+fn a_doubling_is_first_and_has_a_star() {
     let mut random = Random(7);
     for _ in 0..20 {
         let all = recordings(&mut random, 2.0);
@@ -243,7 +243,7 @@ fn wide_intervals_raise_p_and_few_windows_have_no_verdict() {
     let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
     let b = a.map(|value| value + 0.5);
     assert!(p(&series(&a, 0.0), &series(&b, 0.0)) < 1e-4);
-    // Each value is known to +-1 only (one standard error): their mean to 0.35.
+    // Each value has a standard error of 1, so their mean has one of 0.35.
     assert!(p(&series(&a, 1.0), &series(&b, 1.0)) > 0.2);
     let few = chance::test(&series(&a[..7], 0.0), &series(&b, 0.0));
     assert_eq!(few, Evidence::TooFewWindows);
@@ -255,8 +255,8 @@ fn wide_intervals_raise_p_and_few_windows_have_no_verdict() {
     assert!(p(&limit(0.0), &series(&b, 0.0)) < 1e-4);
 }
 
-/// Welch by hand, of eight values each without correlation: means 2 and 5, variances of the means
-/// 2/7 and 8/7.
+/// Welch's test by hand, of eight values a side without correlation: means 2 and 5, variances of
+/// the means 1/7 and 4/7.
 #[test]
 fn without_correlation_the_test_is_welchs() {
     let a = [1.0, 3.0, 3.0, 1.0, 1.0, 3.0, 3.0, 1.0].map(|value| value + 0.0);
@@ -264,8 +264,9 @@ fn without_correlation_the_test_is_welchs() {
     let Evidence::Tested(test) = chance::test(&series(&a, 0.0), &series(&b, 0.0)) else {
         panic!("eight windows are enough");
     };
-    // Deviations follow each other as + - - + + - - +: correlation -1/8, with its bias -1/16, so 0.
-    // Squares 8 / (8 x 7) = 1/7 and 4/7: standard error sqrt(5/7).
+    // Deviations follow each other as - + + - - + + -: correlation -1/8, without its bias -1/16, so
+    // 0. The variances of the means are 8 / (8 x 7) = 1/7 and 4/7, so the standard error is
+    // sqrt(5/7).
     assert!((test.standard_error() - (5.0_f64 / 7.0).sqrt()).abs() < 1e-12);
     // Degrees of freedom: 25/49 / (1/49/7 + 16/49/7) = 10.29. For 10 and 11, t at 1% is 3.169 and
     // 3.106.
@@ -332,9 +333,9 @@ fn rows_are_paired_by_name() {
     let present = || [all(&first), all(&second)];
     let pairs = rows::pairs([&first, &second], &present(), false);
     let expected = HashMap::from([(0, 2), (1, 0), (2, 1)]);
-    // Two pods of a batch cannot be told apart.
+    // Both pods of the batch have one name without their hashes, so they have no pair.
     assert_eq!(pairs, expected);
-    // Two pods of one deployment that the user names.
+    // The user names two pods of one deployment.
     let chosen = [HashSet::from([3]), HashSet::from([4])];
     let pairs = rows::pairs([&first, &first], &chosen, true);
     assert_eq!(pairs, HashMap::from([(3, 4)]));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::report::{LineMetric, LineSubject, Run, RunLine, Side, compare, tests::metric};
 
-/// 16 windows of a container's values around a mean, by a fixed pattern.
+/// The values of 16 windows around a mean, by a fixed pattern.
 fn values(mean: f64) -> Vec<f64> {
     let pattern = [0.1, -0.1, -0.05, 0.05, 0.02, -0.02, -0.08, 0.08];
     let twice = pattern.iter().chain(&pattern);
@@ -78,7 +78,7 @@ fn comparison() -> Comparison {
             ("db-0/postgres", [Some(0.25), Some(0.0), None, Some(0.0)]),
         ],
     );
-    // Few windows of one metric.
+    // Too few windows of one metric for a verdict.
     for line in b
         .lines
         .iter_mut()
@@ -90,7 +90,7 @@ fn comparison() -> Comparison {
 }
 
 #[test]
-fn it_fits_the_screen() {
+fn a_table_fits_the_width_of_the_screen() {
     for (width, all) in [(80, false), (120, false), (120, true)] {
         let shown = ShownDifferences {
             width: Some(width),
@@ -116,7 +116,7 @@ fn counts_behind_rates_are_shown_on_request() {
             behind_rates: true,
             ..metric("cycles", "", true)
         };
-        // Reversed: otherwise `cycles` would be dropped as the other metric in another unit.
+        // Reversed: otherwise `cycles` would be left out as a counter whose rate is `ipc`.
         run.lines[1].values.reverse();
         run
     };

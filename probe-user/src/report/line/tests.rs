@@ -8,8 +8,8 @@ fn gauge(value: f64, spread: Spread) -> Value {
     })
 }
 
-/// An owner that lives for four windows of a million takes the memory of four, and has no value in
-/// the others.
+/// An owner that lives for four windows of a million takes the memory of four windows, and has no
+/// value in any other.
 #[test]
 fn a_line_takes_memory_for_the_windows_of_its_owner() {
     let mut line = RunLine::new(0, 0, String::new(), 999_990);
@@ -119,6 +119,7 @@ fn only_a_validated_error_makes_an_interval() {
     let known: Vec<Option<(f64, f64)>> = (0..spreads.len())
         .map(|at| Some(line.interval(at)).filter(|(low, _)| !low.is_nan()))
         .collect();
+    // 1.96 standard errors of 0.5.
     let by_error = (8.0 - 0.979_982, 8.0 + 0.979_982);
     assert_eq!(known, [None, Some(by_error), None, Some((7.0, 10.0)), None]);
 }

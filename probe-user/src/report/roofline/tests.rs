@@ -3,8 +3,8 @@ use super::{
     *,
 };
 
-/// The verb's output, from its own golden file.
-fn written() -> &'static str {
+/// The output of `pmuscope roofline`, from the golden file of its tests.
+fn output_of_the_verb() -> &'static str {
     let golden = include_str!(
         "../../roofline/print/snapshots/probe_user__roofline__print__tests__json_has_the_fields_\
          of_the_page.snap"
@@ -12,7 +12,8 @@ fn written() -> &'static str {
     golden.splitn(3, "---\n").nth(2).unwrap()
 }
 
-/// One container with two windows, 10 FLOP/s at 0.5 FLOP/B and 30 at 3; then one without FLOPS.
+/// A container with FLOPS in two windows: 10 FLOP/s at 0.5 FLOP/B for 1 s, and 30 FLOP/s at 3
+/// FLOP/B for 3 s. Its third window has none.
 fn run() -> Run {
     let metric = |name: &str, unit: &str| run_metric(name, unit, false);
     let line = |metric, values: &[f64]| RunLine {
@@ -42,7 +43,7 @@ fn run() -> Run {
 
 #[test]
 fn output_of_the_verb_is_read() {
-    let peaks = Peaks::parse(written()).unwrap();
+    let peaks = Peaks::parse(output_of_the_verb()).unwrap();
     assert_eq!(peaks.platform(), "generic");
     let json = RunRoofline::for_run(&run(), Some(&peaks))
         .unwrap()
@@ -51,7 +52,7 @@ fn output_of_the_verb_is_read() {
     assert_eq!(roof["flops"], 1.07e12);
     assert_eq!(roof["bytes_per_second"], 1.75e11);
     assert_eq!(roof["levels"][0]["level"], "L1");
-    // 100 FLOPs of 20 + 30 bytes in four seconds.
+    // 100 FLOPs and 20 + 30 bytes in four seconds.
     let point = &json["points"][0];
     assert_eq!(
         (&point["flops"], &point["flops_per_byte"], &point["windows"]),
@@ -65,16 +66,16 @@ fn a_file_that_is_no_roofline_is_refused_in_a_sentence() {
     let error = |text: &str| Peaks::parse(text).unwrap_err().to_string();
     assert!(error("name,value").contains("no output of `pmuscope roofline"));
     assert!(error("{\"format\": 1}").contains("no output of `pmuscope roofline"));
-    let later = written().replace("\"format\": 1", "\"format\": 2");
+    let later = output_of_the_verb().replace("\"format\": 1", "\"format\": 2");
     assert!(error(&later).contains("its format is 2"));
-    let mut none: Value = serde_json::from_str(written()).unwrap();
-    none["roofs"] = json!([]);
-    assert!(error(&none.to_string()).contains("it has no roof"));
+    let mut without_roofs: Value = serde_json::from_str(output_of_the_verb()).unwrap();
+    without_roofs["roofs"] = json!([]);
+    assert!(error(&without_roofs.to_string()).contains("it has no roof"));
 }
 
 #[test]
 fn without_peaks_or_counts_there_is_a_reason() {
-    let peaks = Peaks::parse(written()).unwrap();
+    let peaks = Peaks::parse(output_of_the_verb()).unwrap();
     let why = |run: &Run, peaks| RunRoofline::for_run(run, peaks).unwrap_err();
     assert!(why(&run(), None).contains("no peaks of the machine were given"));
     let nothing = Run::default();

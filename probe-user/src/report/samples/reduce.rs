@@ -23,7 +23,7 @@ pub(super) struct GroupKey {
     pub(super) tid: Option<u32>,
 }
 
-/// A sum, by text indices.
+/// Sums of a group's samples, by text indices.
 #[derive(Default)]
 pub(super) struct PointSums {
     pub(super) comm: Option<TextIndex>,
@@ -56,13 +56,13 @@ impl PointSumsByGroup {
             ..GroupKey::default()
         };
         let has_space =
-            |key: &GroupKey, most| self.list.len() < most || self.positions.contains_key(key);
+            |key: &GroupKey, limit| self.list.len() < limit || self.positions.contains_key(key);
         let key = if has_space(&whole, MAX_SUMS) {
             whole
         } else if has_space(&of_region, MAX_SUMS + MAX_REGION_SUMS) {
             of_region
         } else {
-            // Programs name regions, so these may be too many too.
+            // Programs name regions, so even the sums by region may be too many.
             GroupKey::default()
         };
         self.merged += u64::from(key != whole);
@@ -90,7 +90,7 @@ impl PointSumsByGroup {
 /// A sample that may be drawn, ordered by `priority`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
-    /// Its priority: the smallest are drawn.
+    /// The samples with the smallest priorities are drawn.
     priority: u64,
     pub(super) time: u64,
     pub(super) address: u64,
@@ -108,7 +108,7 @@ pub(super) struct PointSelection(pub(super) BinaryHeap<Candidate>);
 impl PointSelection {
     pub(super) fn add(&mut self, sample: u64, sum: usize, row: &SampleRow) {
         let priority = priority(sample);
-        if self.0.len() == POINTS && self.0.peek().is_some_and(|most| most.priority <= priority) {
+        if self.0.len() == POINTS && self.0.peek().is_some_and(|last| last.priority <= priority) {
             return;
         }
         if self.0.len() == POINTS {

@@ -8,7 +8,7 @@ use crate::{
     samples::{RING_BYTES, Sample, SampleData, SampleFile, Sink as _},
 };
 
-/// Each sample is as likely as any other, and none is taken twice.
+/// Each sample is as likely as any other, and none is drawn twice.
 #[test]
 fn points_are_drawn_evenly() {
     let mut chosen = PointSelection::default();
@@ -26,8 +26,8 @@ fn points_are_drawn_evenly() {
     assert_eq!(times.len(), POINTS);
     // Each tenth of the samples has a tenth of the points, within five standard deviations.
     for tenth in 0..10 {
-        let part = all / 10 * tenth..all / 10 * (tenth + 1);
-        let within = times.iter().filter(|time| part.contains(time)).count();
+        let range = all / 10 * tenth..all / 10 * (tenth + 1);
+        let within = times.iter().filter(|time| range.contains(time)).count();
         let expected = POINTS / 10;
         assert!(
             within.abs_diff(expected) < 5 * expected.isqrt(),
@@ -53,12 +53,12 @@ fn sums_have_a_limit_and_lose_no_sample() {
     let cycles: u64 = sums.list.iter().map(|(_, counts)| counts.cycles).sum();
     assert_eq!((samples, cycles), (20_000, 40_000));
     assert!(sums.list.len() == (1 << 14) + 3, "{}", sums.list.len());
-    let own = sums
+    let by_thread = sums
         .list
         .iter()
         .filter(|(key, _)| key.tid.is_some())
         .count();
-    assert_eq!(sums.merged, 20_000 - own as u64);
+    assert_eq!(sums.merged, 20_000 - by_thread as u64);
     let at = sums.add(&row(19_999));
     assert_eq!(
         (sums.list[at].0.region, sums.list[at].0.tid),
@@ -68,7 +68,7 @@ fn sums_have_a_limit_and_lose_no_sample() {
 
 /// Programs may name as many regions as they like.
 #[test]
-fn texts_beyond_the_limit_are_counted() {
+fn texts_beyond_the_limit_are_left_out_and_counted() {
     const REGIONS: u64 = 70_000;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
@@ -115,6 +115,7 @@ fn samples_and_recording_must_be_of_one_boot() {
         times: (5 * minute, 6 * minute),
         ..Scatter::default()
     };
+    // The boot was at minute 900, and the first sample 5 minutes later.
     assert_eq!(scatter.began(), Some(905.0 * 60.0));
     assert_eq!(
         scatter.check_same_boot(&about("a", 1_001 * minute, 101 * minute)),

@@ -1,5 +1,5 @@
 //! Draws pictures of points: samples of accesses, the roofline, and estimates with their counts.
-//! The last two are drawn from the view's JSON.
+//! The roofline and the estimates are drawn from the view's JSON.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::plot::{Axis, Look, Plane, PlotSeries, extent, short};
 /// Most shaded phases; the longest are kept, as on the page.
 const MAX_PHASES: usize = 200;
 
-/// Ends of a linear axis for some values.
+/// Ends of a linear axis for these values, 1 apart if all are equal.
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     match extent(values) {
         (low, high) if low < high => (low, high),
@@ -38,11 +38,11 @@ pub(in crate::report) fn samples(
     for point in &scatter.points {
         *largest.entry(region(point.sum)).or_default() += 1;
     }
-    let first = *largest.iter().max_by_key(|(_, count)| **count)?.0;
+    let most_sampled = *largest.iter().max_by_key(|(_, count)| **count)?.0;
     let wanted = |name: Option<&str>| match (all, tagged) {
         (true, _) => true,
         (false, true) => is_tag(name),
-        (false, false) => name == first,
+        (false, false) => name == most_sampled,
     };
     largest.retain(|name, _| wanted(*name));
     let mut order: Vec<(Option<&str>, usize)> = largest.into_iter().collect();
@@ -111,8 +111,8 @@ fn label(point: &Value) -> String {
     point["label"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The roofline of all sockets, or else the one with most threads. Points are in the order of
-/// `view`.
+/// The roofline of all sockets, or else that with the most threads; None without one. Points are in
+/// the order of `view`.
 pub(in crate::report) fn roofline(view: &Value) -> Option<String> {
     let size = |roof: &&Value| (roof["socket"].is_null(), roof["threads"].as_u64());
     let roof = list(&view["roofs"]).max_by_key(size)?;
@@ -169,7 +169,7 @@ pub(in crate::report) fn estimate(pair: &Value) -> Option<String> {
     });
     let (low, high) = ends(ratios.filter(|it| it.is_finite()));
     let equal = vec![(x.ends.0, 1.0), (x.ends.1, 1.0)];
-    let one = PlotSeries::new("equal".to_owned(), Look::Dashes, vec![equal]);
+    let equality = PlotSeries::new("equal".to_owned(), Look::Dashes, vec![equal]);
     let drawn = rows.map(|it| {
         let (at, ratio) = (number_field(it, "count"), number_field(it, "ratio"));
         let (low, high) = (number_field(it, "low") / at, number_field(it, "high") / at);
@@ -180,8 +180,8 @@ pub(in crate::report) fn estimate(pair: &Value) -> Option<String> {
         }
     });
     let text = |key: &str| pair[key].as_str().unwrap_or_default();
-    let beyond = (high - low) * 0.05;
-    let range = (low - beyond, high + beyond);
+    let margin = (high - low) * 0.05;
+    let range = (low - margin, high + margin);
     let plane = Plane {
         title: format!(
             "{} / {}, over {}",
@@ -191,7 +191,7 @@ pub(in crate::report) fn estimate(pair: &Value) -> Option<String> {
         ),
         x,
         y: Axis::divided(range, 4, |at| format!("{at:.3}")),
-        drawn: [one].into_iter().chain(drawn).collect(),
+        drawn: [equality].into_iter().chain(drawn).collect(),
         ..Plane::default()
     };
     Some(plane.svg())

@@ -48,5 +48,5 @@ fn many_buckets_have_few_labels() {
     assert_eq!(texts[0], "\u{2264} 0.00 cycles");
     assert_eq!(texts.last(), Some(&"> 36.0"));
     assert!(texts.len() <= 9, "{texts:?}");
-    assert!(names.windows(2).all(|two| two[1].0 - two[0].0 >= 5.0));
+    assert!(names.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 5.0));
 }

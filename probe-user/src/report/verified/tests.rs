@@ -4,8 +4,8 @@ use crate::{
     report::{LineSubject, tests::metric},
 };
 
-/// Values of two containers in windows of a second: what resctrl counted, their shares of reads
-/// with a half width, and of writes without.
+/// A run of two containers without values, in windows of a second. Its metrics are what resctrl
+/// counted (0), and the shares in reads (1) and in writes (2).
 fn run(windows: usize) -> Run {
     let subject = |label: &str| LineSubject {
         part: "share",
@@ -31,12 +31,13 @@ fn run(windows: usize) -> Run {
 }
 
 impl Run {
-    /// Both containers wrote nothing.
+    /// Adds shares in writes to both containers: they wrote nothing.
     fn without_writes(self, place: &str) -> Self {
         let nothing = vec![(0.0, 0.0); self.windows.len()];
         self.with(0, 2, place, &nothing).with(1, 2, place, &nothing)
     }
 
+    /// Adds a line: values, each with the half width of its interval.
     fn with(mut self, subject: usize, metric: usize, place: &str, values: &[(f64, f64)]) -> Self {
         let mut line = RunLine::new(subject, metric, place.to_owned(), 0);
         line.values = values.iter().map(|(value, _)| *value).collect();
@@ -78,7 +79,8 @@ fn shares_of_all_memories_are_one_number() {
     let [row] = &verified.rows[..] else {
         panic!("{verified:?}")
     };
-    // 9 of 10 with 1.2, and 11.5 of 10; in the third window nothing was counted.
+    // Shares of 9 and 11.5, both +- 1.2, with counts of 10. In the third window nothing was
+    // counted.
     assert_eq!((row.counted, row.shares), (10.0, 10.25));
     let Agreement {
         windows,
@@ -97,7 +99,7 @@ fn shares_of_all_memories_are_one_number() {
 }
 
 #[test]
-fn a_table_of_containers() {
+fn the_table_has_a_row_for_each_container_and_for_all() {
     let run = run(4)
         .with(0, 0, "socket 0", &[(2.0, NONE); 4])
         .with(1, 0, "socket 0", &[(18.0, NONE); 4])
@@ -153,7 +155,7 @@ fn run_with_intervals() -> Run {
         .without_writes("socket 0 by calibrated")
 }
 
-/// The shares of writes of every window of a container are not known.
+/// The container has no share in writes in any window.
 #[test]
 fn reads_alone_are_not_compared_with_reads_and_writes() {
     let run = run(2).with(0, 0, "socket 0", &[(2.0, NONE); 2]).with(

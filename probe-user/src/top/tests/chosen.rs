@@ -35,9 +35,9 @@ fn window_with_waits() -> Sheets {
     Sheets::from_report(&report, false)
 }
 
-/// An open row has its values, processes and waits, also the small ones.
+/// An open row shows its values, processes and waits, small waits too.
 #[test]
-fn a_row_opens() {
+fn an_open_row_shows_values_processes_and_waits() {
     let mut top = empty(LIVE);
     top.window(window_with_waits());
     press(&mut top, &[KeyCode::Enter]);
@@ -55,21 +55,21 @@ fn a_row_opens() {
     );
     insta::assert_snapshot!("an_open_row_on_80x24", drawn(&mut top, 80, 24));
     insta::assert_snapshot!("an_open_row_on_120x40", drawn(&mut top, 120, 40));
-    // What does not fit scrolls.
+    // Lines that do not fit scroll.
     press(&mut top, &[KeyCode::End]);
     let end = drawn(&mut top, 80, 24);
     assert!(
         end.contains("Is waited for by") && end.contains("0.0200 s"),
         "{end}"
     );
-    // Processes are those of the newest window.
+    // Processes are those of the newest window, so a new window has none yet.
     top.window(window_with_waits());
     assert!(!top.has_processes());
     press(&mut top, &[KeyCode::Esc]);
     assert!(drawn(&mut top, 80, 24).contains("1-2 of 2"));
-    let mut without = view(LIVE, 3, 1);
-    press(&mut without, &[KeyCode::Enter]);
-    let drawn = drawn(&mut without, 80, 24);
+    let mut without_waits = view(LIVE, 3, 1);
+    press(&mut without_waits, &[KeyCode::Enter]);
+    let drawn = drawn(&mut without_waits, 80, 24);
     assert!(drawn.contains("-M group:wait counts them"), "{drawn}");
 }
 
@@ -98,14 +98,14 @@ fn rows_of_other_kinds_are_chosen() {
         text.contains("of 7") && text.contains("in 2 windows"),
         "{text}"
     );
-    // From pods on: cgroups, processes.
+    // The first `b` opens the box at pods, and two more go on to cgroups and processes.
     typed(&mut top, "bbb");
     assert_eq!(
         press(&mut top, &[KeyCode::Enter]),
         [KeyAction::Rows(By::Process)]
     );
     assert!(drawn(&mut top, 80, 24).contains("Counting starts again"));
-    // The same rows again.
+    // Choosing the same rows again does nothing.
     typed(&mut top, "b");
     assert_eq!(press(&mut top, &[KeyCode::Enter]), [KeyAction::Nothing]);
 }

@@ -67,9 +67,9 @@ fn there_is_no_bar_without_all_shares() {
     assert!(!screen.contains("topdown"), "{screen}");
 }
 
-/// Counts that overlap do not make it longer, and a negative share has no part of it.
+/// Shares above 100% together do not make the bar longer, and a negative share has no cell.
 #[test]
-fn a_bar_has_at_most_all_cells() {
+fn a_bar_has_no_more_cells_than_100_percent() {
     let shares = [
         ("retiring", 90.0),
         ("frontend_bound", 40.0),
@@ -81,7 +81,7 @@ fn a_bar_has_at_most_all_cells() {
 }
 
 #[test]
-fn its_parts_have_colours() {
+fn the_parts_of_a_bar_have_colours() {
     let colour = |colours, part| {
         let mut top = Top::new(TopOptions {
             colours,

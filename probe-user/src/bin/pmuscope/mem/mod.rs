@@ -26,7 +26,7 @@ pub(crate) struct Args {
     table: table::Args,
 }
 
-/// What else `mem` does.
+/// Verbs of `mem` other than the table.
 #[derive(clap::Subcommand)]
 enum Verb {
     /// Record whole samples of a command, a process or a cgroup into a file

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hot_lines: Option<u32>,
     /// The longest time with interrupts off for the records of a buffer of SPE [default: 50us]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     spe_irq_max: Option<Duration>,
     /// The share of a CPU's time that taking in samples may take, such as 0.5%: the period is
     /// adapted to it, with SPE never below 4,096
@@ -71,7 +71,7 @@ const PAGES: u32 = 65_536;
 const LINES: u32 = 131_072;
 
 /// Parses a time such as `50us` or `1ms`.
-fn time(text: &str) -> Result<Duration, String> {
+fn parse_time(text: &str) -> Result<Duration, String> {
     let units = [("us", 1), ("ms", 1000)];
     let parsed = units.iter().find_map(|(unit, micros)| {
         let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
@@ -84,7 +84,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// The initial period, and the budget that it is adapted to. A period without a budget is fixed.
-fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)> {
+fn initial_period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)> {
     match (period, budget) {
         (Some(period), Some(_)) if period < LOWEST_IN_BUDGET => bail!(
             "--period {period} is below {LOWEST_IN_BUDGET}, the least that a period which follows \
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &mut Args) -> Result<ExitCode> {
         by_process: (args.run.counted.by() == By::Process).into(),
         ..Config::default()
     };
-    match by_events(args, pmus)? {
+    match event_sampling(args, pmus)? {
         Some(sampling) => {
             // A sample's owner is known only while something is counted.
             let mut wanted = PlanRequest {
@@ -118,8 +118,8 @@ pub(crate) fn run(args: &mut Args) -> Result<ExitCode> {
             config.sampling = Some(sampling);
         }
         None => {
-            let period = period(args.period, args.spe_budget)?;
-            config.spe = Some(by_spe(args, period, pmus)?);
+            let period = initial_period(args.period, args.spe_budget)?;
+            config.spe = Some(spe_config(args, period, pmus)?);
         }
     }
     let start = |follow_command, resolver| {
@@ -145,8 +145,9 @@ pub(crate) fn run(args: &mut Args) -> Result<ExitCode> {
     live::run(run, &mut live::WindowPrinter::open(&args.run, |_, _| {})?)
 }
 
-/// The settings for a machine without SPE, but with events that sample memory accesses.
-fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
+/// The settings for sampling memory accesses by events. None if the machine has SPE, or no such
+/// events.
+fn event_sampling(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
     if pmus.names().any(is_spe) {
         return Ok(None);
     }
@@ -178,7 +179,7 @@ fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
 }
 
 /// The settings of SPE.
-fn by_spe(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Result<SpeConfig> {
+fn spe_config(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Result<SpeConfig> {
     let mut filters = args.filter.as_deref().unwrap_or(DEFAULT_FILTERS).to_owned();
     if filters.contains('/') {
         bail!(
@@ -219,12 +220,17 @@ mod tests {
 
     #[test]
     fn a_period_that_follows_a_budget_is_4096_at_least() {
-        let error = period(Some(1000), Some(0.005)).unwrap_err().to_string();
+        let error = initial_period(Some(1000), Some(0.005))
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("--period 1000 is below 4096"), "{error}");
-        assert_eq!(period(Some(4096), Some(0.01)).unwrap(), (4096, Some(0.01)));
+        assert_eq!(
+            initial_period(Some(4096), Some(0.01)).unwrap(),
+            (4096, Some(0.01))
+        );
         // Without a budget any period is allowed.
-        assert_eq!(period(Some(1000), None).unwrap(), (1000, None));
+        assert_eq!(initial_period(Some(1000), None).unwrap(), (1000, None));
         let standard = (DEFAULT_PERIOD, Some(DEFAULT_BUDGET));
-        assert_eq!(period(None, None).unwrap(), standard);
+        assert_eq!(initial_period(None, None).unwrap(), standard);
     }
 }

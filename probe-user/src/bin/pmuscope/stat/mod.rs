@@ -17,7 +17,7 @@ use probe_user::{
     snapshot::{Hook, Snapshot},
 };
 
-pub(crate) use self::replay::begin as replayed;
+pub(crate) use self::replay::begin as begin_replay;
 use crate::{completions, live, rows::RowArgs, sampling, times};
 
 /// Arguments of `stat`.
@@ -216,7 +216,7 @@ pub(crate) fn count(
             )?)
         }
     };
-    let rates = counted.windows().is_some();
+    let rates = counted.window_length().is_some();
     let plan = plan(args, rates, sampling.as_ref(), machine)?;
     let run = live::LiveRun {
         counted,
@@ -227,8 +227,8 @@ pub(crate) fn count(
         rows: shown.rows,
         start: |follow, resolver| {
             let mut config = config(args, by_process, plan, follow, resolver);
-            // SPE only samples on request, or for a metric of samples. Shares use counters, which
-            // cost less and see more.
+            // SPE samples only on request, or for metrics of samples. Shares of traffic use
+            // counters, which cost less and see more.
             if shown.accesses.is_some() || config.plan.samples() {
                 config.spe = Some(SpeConfig::standard(machine.pmus()?)?);
             }

@@ -1,4 +1,4 @@
-//! `pmuscope stat --replay`: a recording, with the stages of a live run.
+//! `pmuscope stat --replay`: shows a recording, by the same stages as a live run.
 
 use std::{path::Path, process::ExitCode, time::Duration};
 

@@ -51,18 +51,18 @@ struct DrawnWindow {
 }
 
 impl Drawing {
-    /// The bytes that draw a window over the previous one, as much of it as fits. After a message
-    /// the window is drawn below the message. If the terminal's size has changed, lines may have
-    /// moved: the old page is scrolled away, and the window drawn on an empty one. On a terminal
-    /// that is too narrow the window is written as it is, below the previous one.
-    pub(super) fn draw(&mut self, window: &[u8], size: TerminalSize, message: bool) -> Vec<u8> {
+    /// The bytes that draw as much of a window as fits, over the previous one. After a message the
+    /// window is drawn below the message. If the terminal's size has changed, lines may have moved:
+    /// everything is scrolled away, and the window is drawn on an empty screen. On a terminal that
+    /// is too narrow the window is written as it is, below the previous one.
+    pub(super) fn draw(&mut self, window: &[u8], size: TerminalSize, has_message: bool) -> Vec<u8> {
         if !size.is_drawable() {
             self.last = None;
             return window.to_vec();
         }
         let mut out = match &self.last {
             Some(last) if last.size != size => new_page(size),
-            Some(last) if !message => last.to_first_line(),
+            Some(last) if !has_message => last.to_first_line(),
             Some(_) | None => Vec::new(),
         };
         let lines = || window.split_inclusive(|byte| *byte == b'\n');
@@ -74,7 +74,7 @@ impl Drawing {
             available.saturating_sub(1)
         };
         for line in lines().take(shown) {
-            // Before the text: after a full line some terminals would erase the last column.
+            // Erases before the text: after a full line some terminals would erase the last column.
             out.extend(ERASE_LINE);
             out.extend(line);
         }
@@ -98,11 +98,13 @@ impl Drawing {
     }
 
     /// The bytes that leave the last window on the screen in full, and erase text typed below it.
-    pub(super) fn end(&self, size: TerminalSize, message: bool) -> Vec<u8> {
+    /// After a message, or at a new size, the window stays where it is; if it was cut, it is
+    /// written again below.
+    pub(super) fn end(&self, size: TerminalSize, has_message: bool) -> Vec<u8> {
         let Some(last) = &self.last else {
             return Vec::new();
         };
-        let is_in_place = !message && last.size == size;
+        let is_in_place = !has_message && last.size == size;
         let mut out = if is_in_place {
             last.to_first_line()
         } else {
@@ -143,7 +145,7 @@ mod tests {
     /// A model of a terminal: a screen, and the lines that were scrolled off its top.
     struct Terminal {
         size: TerminalSize,
-        gone: Vec<String>,
+        scrolled_off: Vec<String>,
         screen: Vec<String>,
         line: usize,
         column: usize,
@@ -153,7 +155,7 @@ mod tests {
         fn new(columns: u16, lines: u16) -> Self {
             Self {
                 size: TerminalSize { columns, lines },
-                gone: Vec::new(),
+                scrolled_off: Vec::new(),
                 screen: vec![String::new(); lines.into()],
                 line: 0,
                 column: 0,
@@ -171,7 +173,7 @@ mod tests {
                         if self.line + 1 < self.screen.len() {
                             self.line += 1;
                         } else {
-                            self.gone.push(self.screen.remove(0));
+                            self.scrolled_off.push(self.screen.remove(0));
                             self.screen.push(String::new());
                         }
                     }
@@ -208,13 +210,13 @@ mod tests {
             }
         }
 
-        /// The lines on the screen and above it.
-        fn all(&self) -> Vec<&str> {
-            let lines = self.gone.iter().chain(&self.screen[..self.line]);
+        /// The lines above the cursor, on the screen and scrolled off its top.
+        fn lines_above_cursor(&self) -> Vec<&str> {
+            let lines = self.scrolled_off.iter().chain(&self.screen[..self.line]);
             lines.map(String::as_str).collect()
         }
 
-        fn shown(&self) -> Vec<&str> {
+        fn visible_lines_above_cursor(&self) -> Vec<&str> {
             let lines = self.screen[..self.line].iter();
             lines.map(String::as_str).collect()
         }
@@ -236,17 +238,20 @@ mod tests {
     }
 
     #[test]
-    fn a_window_takes_the_place_of_the_one_before() {
+    fn a_window_replaces_the_one_before() {
         let terminal = drawn(&["1 s\na long line of this\nb\n", "2 s\na\n"]);
-        assert_eq!(terminal.all(), ["$ pmuscope", "2 s", "a"]);
+        assert_eq!(terminal.lines_above_cursor(), ["$ pmuscope", "2 s", "a"]);
         // At the bottom of the screen too.
         let five = "1\n2\n3\n4\n5\n";
         let terminal = drawn(&[five, "one\n", five, "six\nseven\n"]);
-        assert_eq!(terminal.all(), ["$ pmuscope", "six", "seven"]);
+        assert_eq!(
+            terminal.lines_above_cursor(),
+            ["$ pmuscope", "six", "seven"]
+        );
     }
 
     #[test]
-    fn rows_without_room_are_shown_at_the_end() {
+    fn rows_that_do_not_fit_are_shown_at_the_end() {
         let mut terminal = drawn(&[]);
         let mut drawing = Drawing::default();
         terminal.feed(&drawing.draw(b"one\n", SIZE, false));
@@ -254,16 +259,16 @@ mod tests {
         for _ in 0..2 {
             terminal.feed(&drawing.draw(window.as_bytes(), SIZE, false));
             let all = ["$ pmuscope", "1", "2", "3", "4", " ... 3 more lines: C"];
-            assert_eq!(terminal.all(), all);
+            assert_eq!(terminal.lines_above_cursor(), all);
         }
         terminal.feed(b"^C");
         terminal.feed(&drawing.end(SIZE, false));
         let all = ["$ pmuscope", "1", "2", "3", "4", "5", "6", "7"];
-        assert_eq!(terminal.all(), all);
+        assert_eq!(terminal.lines_above_cursor(), all);
     }
 
     #[test]
-    fn a_terminal_too_narrow_ends_the_drawing() {
+    fn a_window_is_not_drawn_over_another_on_a_narrow_terminal() {
         let mut terminal = drawn(&["one\n"]);
         let mut drawing = Drawing::default();
         terminal.feed(&drawing.draw(b"two\n", SIZE, false));
@@ -273,7 +278,7 @@ mod tests {
         assert_eq!(drawing.end(narrow, false), b"");
         terminal.feed(&drawing.draw(b"four\n", SIZE, false));
         assert_eq!(
-            terminal.all(),
+            terminal.lines_above_cursor(),
             ["$ pmuscope", "one", "two", "three", "four"]
         );
     }
@@ -290,7 +295,7 @@ mod tests {
             terminal.feed(b"^C");
             terminal.feed(&drawing.draw(b"two\n", SIZE, message));
             terminal.feed(&drawing.end(SIZE, false));
-            assert_eq!(terminal.all(), all);
+            assert_eq!(terminal.lines_above_cursor(), all);
         }
     }
 
@@ -303,7 +308,7 @@ mod tests {
         terminal.feed(&drawing.draw(b"two\n", SIZE, true));
         terminal.feed(&drawing.draw(b"three\n", SIZE, false));
         let all = ["$ pmuscope", "one", " WARN of something", "three"];
-        assert_eq!(terminal.all(), all);
+        assert_eq!(terminal.lines_above_cursor(), all);
     }
 
     #[test]
@@ -314,7 +319,10 @@ mod tests {
         terminal.feed(&drawing.draw(b"one\n", SIZE, false));
         terminal.feed(b" WARN of something\n^C");
         terminal.feed(&drawing.end(SIZE, true));
-        assert_eq!(terminal.all(), ["$ pmuscope", "one", " WARN of something"]);
+        assert_eq!(
+            terminal.lines_above_cursor(),
+            ["$ pmuscope", "one", " WARN of something"]
+        );
         assert_eq!(terminal.screen[terminal.line], "");
         // Lines that did not fit follow below.
         drawing.draw(window.as_bytes(), SIZE, false);
@@ -331,15 +339,15 @@ mod tests {
         let mut drawing = Drawing::default();
         terminal.feed(b"$ pmuscope\n");
         terminal.feed(&drawing.draw(b"1234567890123456789012345\n", wide, false));
-        // Some terminals wrap lines again, as here.
+        // Some terminals wrap the old lines to the new width, as this sets.
         terminal.size = SIZE;
         let lines = ["$ pmuscope", "12345678901234567890", "12345", "", "", ""];
         (terminal.screen, terminal.line) = (lines.map(str::to_owned).to_vec(), 3);
         terminal.feed(&drawing.draw(b"two\n", SIZE, false));
-        assert_eq!(terminal.shown(), ["two"]);
-        assert_eq!(terminal.gone[..3], lines[..3]);
+        assert_eq!(terminal.visible_lines_above_cursor(), ["two"]);
+        assert_eq!(terminal.scrolled_off[..3], lines[..3]);
         terminal.feed(&drawing.draw(b"three\n", SIZE, false));
-        assert_eq!(terminal.shown(), ["three"]);
+        assert_eq!(terminal.visible_lines_above_cursor(), ["three"]);
     }
 
     #[test]
@@ -350,11 +358,12 @@ mod tests {
         terminal.feed(b"^C");
         terminal.feed(&drawing.end(SIZE, false));
         assert_eq!(terminal.screen[3], "");
-        assert_eq!(terminal.all(), ["$ pmuscope", "one", "two"]);
+        assert_eq!(terminal.lines_above_cursor(), ["$ pmuscope", "one", "two"]);
     }
 
     proptest! {
-        /// The screen has the last window and nothing of earlier ones. Earlier output is above.
+        /// The screen has the last window and nothing of earlier windows, below the output of
+        /// before.
         #[test]
         fn only_the_last_window_is_shown(
             windows in prop::collection::vec(prop::collection::vec("[a-z]{0,20}", 1..6), 1..8),
@@ -366,7 +375,7 @@ mod tests {
             let terminal = drawn(&windows.iter().map(String::as_str).collect::<Vec<_>>());
             let last = windows.last().unwrap().lines();
             let expected: Vec<&str> = ["$ pmuscope"].into_iter().chain(last).collect();
-            prop_assert_eq!(terminal.all(), expected);
+            prop_assert_eq!(terminal.lines_above_cursor(), expected);
         }
     }
 }

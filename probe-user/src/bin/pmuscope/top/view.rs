@@ -49,7 +49,7 @@ pub(super) struct TopView {
     /// SIGCONT: the shell has written to the terminal, and set its modes.
     resumed: Option<Signal>,
     processes: OpenedProcesses,
-    /// The rows for which counting has to start again.
+    /// The rows that the user chose and that need another session.
     restart: Option<By>,
     windows: u64,
 }
@@ -61,7 +61,7 @@ enum OpenedProcesses {
         machine: Arc<Machine>,
         /// The names and rows of the last window.
         rows: Option<(View, Arc<Names>)>,
-        /// The open row and its reader, which has the previous reading.
+        /// The open row, and its reader with the previous reading.
         reader: Option<Box<(Entity, ProcessReader)>>,
     },
     /// The last window of a recording: the row of each process.
@@ -90,8 +90,8 @@ impl TopView {
         }
     }
 
-    /// Takes over the terminal, unless it already has. Messages are shown in the view from here on.
-    /// Must be called in the tokio runtime of the run.
+    /// Takes over the terminal, unless this view already has it. Messages are shown in the view
+    /// from here on. Must be called in the tokio runtime of the run.
     pub(super) fn open(&mut self) -> Result<()> {
         let resumed = signal(SignalKind::from_raw(SignalName::CONT.as_raw()));
         self.resumed = Some(resumed.context("cannot listen for SIGCONT")?);
@@ -137,7 +137,7 @@ impl TopView {
         self.draw()
     }
 
-    /// The rows and the interval with which counting has to start again, if the user chose so.
+    /// The rows and the interval of the next session, if the user chose rows that need another one.
     pub(super) fn take_restart(&mut self) -> Option<(By, Duration)> {
         let by = self.restart.take()?;
         self.top.rows_changed(by, None);
@@ -183,7 +183,7 @@ impl TopView {
     /// Gives the terminal back and stops, as Ctrl-Z does with other programs, until SIGCONT.
     fn suspend(&mut self) -> Result<()> {
         ratatui::restore();
-        // Stops the whole job of the shell, as the terminal would: `sudo` stops too.
+        // Stops the whole job of the shell, as the terminal would do, so that `sudo` stops too.
         kill_current_process_group(SignalName::TSTP).context("cannot suspend")?;
         self.take_terminal_again()
     }
@@ -194,16 +194,16 @@ impl TopView {
             return Ok(());
         }
         // A new `Terminal` draws every cell; `Terminal::clear` would ask for the cursor's position.
-        let again = raw_mode_again()
+        let terminal = raw_mode_again()
             .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All)))
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
-        self.terminal = Some(again.context("cannot take over the terminal")?);
+        self.terminal = Some(terminal.context("cannot take over the terminal")?);
         self.draw()
     }
 }
 
-/// Sets the raw mode, even if it seems to be set: after SIGSTOP the shell has reset the modes.
-/// Other modes in between would echo keys.
+/// Sets the raw mode, even if crossterm believes it set: after SIGSTOP the shell has reset the
+/// modes. Keys would be echoed if the raw mode were ended first.
 fn raw_mode_again() -> io::Result<()> {
     if !is_raw_mode_enabled()? {
         return enable_raw_mode();
@@ -261,7 +261,7 @@ impl OpenedProcesses {
     }
 }
 
-/// The processes of a window in addition to its rows, each with its row.
+/// The processes that a window lists in addition to its rows, each with the row that it is in.
 fn recorded(report: &Report) -> Vec<(Entity, ProcessUse)> {
     let groups = report.groups();
     let processes = groups.filter(|group| group.section == ReportSection::Processes);

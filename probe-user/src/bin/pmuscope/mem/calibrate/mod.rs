@@ -1,7 +1,7 @@
 //! `pmuscope mem calibrate`: measures the accuracy and the cost of SPE sampling on this machine for
 //! a command, by the study of "Multi-level Memory-Centric Profiling on ARM Processors with ARM SPE"
-//! (NMO, section VII): runs are timed to the command's end; buffers are drained after it, and their
-//! samples count.
+//! (NMO, section VII): a run is timed until the command ends; samples that are drained after that
+//! count too.
 
 mod plot;
 mod study;
@@ -98,12 +98,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let machine = Arc::new(Machine::this());
     let runner = Runner {
         args,
-        least: SpeOptions::least_period(machine.pmus()?)?,
+        least_period: SpeOptions::least_period(machine.pmus()?)?,
         machine,
     };
     let plot = { args.plot.as_deref() }
         .map(|path| {
-            // Fails before the long study if it cannot be written.
+            // Creates the file before the long study, so that an error comes at once.
             fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
         })
         .transpose()?;
@@ -137,8 +137,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 struct Runner<'a> {
     args: &'a Args,
     machine: Arc<Machine>,
-    /// The core's least sampling interval.
-    least: u64,
+    /// The core's least sampling period, in operations.
+    least_period: u64,
 }
 
 impl Runner<'_> {
@@ -149,7 +149,7 @@ impl Runner<'_> {
         } = self.args;
         let mut periods: Vec<u64> = self.args.periods.clone();
         for period in &mut periods {
-            let effective = SpeOptions::effective_period(*period, self.least);
+            let effective = SpeOptions::effective_period(*period, self.least_period);
             if effective != *period {
                 note(format_args!("period {period} is {effective} on this core"));
                 *period = effective;
@@ -157,7 +157,7 @@ impl Runner<'_> {
         }
         let points = points(&periods, aux, threads);
         let mut study = Study::new(points);
-        study.jitter = sampling(0).mean_period(self.machine.pmus()?)?;
+        study.jitter = spe_options(0).mean_period(self.machine.pmus()?)?;
         let baselines: Vec<Option<u32>> = study
             .baselines
             .iter()
@@ -165,33 +165,34 @@ impl Runner<'_> {
             .collect();
         for threads in &baselines {
             // Warms the page cache with the command's files and data.
-            self.plain(*threads).await?;
+            self.run_plain(*threads).await?;
         }
         let rounds = *runs;
         for round in 1..=rounds {
             note(format_args!("round {round} of {rounds}"));
             for (at, threads) in baselines.iter().enumerate() {
-                let time = self.plain(*threads).await?;
-                let (accesses, counted_time) = self.counted(*threads).await?;
+                let time = self.run_plain(*threads).await?;
+                let (accesses, counted_time) = self.run_counted(*threads).await?;
                 study.baselines[at].add(time, accesses, counted_time);
             }
             for at in 0..study.points.len() {
                 let point = study.points[at].point;
-                let (time, counts) = self.sampled(point).await?;
+                let (time, counts) = self.run_sampled(point).await?;
                 study.points[at].trials.push(Trial { time, counts });
             }
         }
         Ok(study)
     }
 
-    /// Runs the command without sampling.
-    async fn plain(&self, threads: Option<u32>) -> Result<Duration> {
+    /// Runs the command without sampling, and returns the time of the run.
+    async fn run_plain(&self, threads: Option<u32>) -> Result<Duration> {
         let command = self.command(threads)?;
         timed(command).await
     }
 
-    /// Runs the command with its memory accesses counted.
-    async fn counted(&self, threads: Option<u32>) -> Result<(f64, Duration)> {
+    /// Runs the command with its memory accesses counted. Returns their number and the time of the
+    /// run.
+    async fn run_counted(&self, threads: Option<u32>) -> Result<(f64, Duration)> {
         let command = self.command(threads)?;
         let counter = AccessCounter::open(command.pid(), self.machine.pmus()?)?;
         let time = timed(command).await?;
@@ -208,11 +209,11 @@ impl Runner<'_> {
         }
     }
 
-    /// Runs the command with sampling.
-    async fn sampled(&self, point: Point) -> Result<(Duration, RecordCounts)> {
+    /// Runs the command with sampling. Returns the time of the run, and what was sampled.
+    async fn run_sampled(&self, point: Point) -> Result<(Duration, RecordCounts)> {
         let command = self.command(point.threads)?;
         let config = RecordConfig {
-            method: SamplingMethod::Spe(sampling(point.period)),
+            method: SamplingMethod::Spe(spe_options(point.period)),
             buffers: Buffers {
                 ring: self.args.ring,
                 aux: point.aux,
@@ -228,11 +229,11 @@ impl Runner<'_> {
         let Some(CommandExit { status, time }) = ended else {
             bail!("interrupted")
         };
-        succeeded(status)?;
+        check_success(status)?;
         Ok((time, *recorder.counts()))
     }
 
-    /// Prepares the command, not yet running. Its environment is set by env(1).
+    /// Prepares the command without starting it. env(1) sets its environment.
     fn command(&self, threads: Option<u32>) -> Result<Command> {
         let words = match threads {
             None => self.args.command.clone(),
@@ -252,25 +253,25 @@ impl Runner<'_> {
     }
 }
 
-/// Samples in the same way as `mem` and `mem record`.
-fn sampling(period: u64) -> SpeOptions {
+/// The options by which `mem record` samples by default, with this period.
+fn spe_options(period: u64) -> SpeOptions {
     SpeOptions {
         period,
         terms: format!("{DEFAULT_FILTERS},ts_enable"),
     }
 }
 
-/// Runs a command to its end, and returns the time.
+/// Runs a command to its end, and returns the time that it took.
 async fn timed(command: Command) -> Result<Duration> {
     let start = Instant::now();
     let running = command.start().map_err(NotStarted)?;
     let status = running.ended().await?;
     let time = start.elapsed();
-    succeeded(status)?;
+    check_success(status)?;
     Ok(time)
 }
 
-fn succeeded(status: std::process::ExitStatus) -> Result<()> {
+fn check_success(status: std::process::ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("the command ended with {status}: calibrate needs one that succeeds each time");
     }

@@ -8,10 +8,10 @@ use probe_user::{
     samples::{Calibrated, Mean},
 };
 
-/// Cells of a line of the plot.
+/// Character cells of a plot's line.
 const WIDTH: u16 = 48;
 
-/// Plots with one line for each setting: `*` is the mean, `-` its deviation.
+/// Draws plots with one line for each setting: `*` is the mean, `-` its deviation.
 pub(crate) fn text_plots(calibrated: &Calibrated) -> String {
     let mut text = String::new();
     for plot in calibrated.plots() {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::mem::calibrate::study::{Study, Trial, points};
 
-    fn calibrated() -> Calibrated {
+    fn two_periods() -> Calibrated {
         let mut study = Study::new(points(&[1024, 4096], &[Size(1 << 20)], &[]));
         study.baselines[0].times = vec![10.0, 10.0];
         study.baselines[0].accesses = vec![1_024_000.0];
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn a_mean_is_drawn_at_its_value_on_the_axis() {
-        let text = text_plots(&calibrated());
+        let text = text_plots(&two_periods());
         // Two plots of two lines. The accuracies are 80% and 100%, the ends of their axis. Both
-        // time overheads are 10%, the right end of theirs.
+        // time overheads are 10%, the right end of the axis of overheads.
         let lines: Vec<&str> = text.lines().filter(|line| line.contains('|')).collect();
         let star = |line: &str| line.find('*').unwrap() - line.find('|').unwrap();
         let last = usize::from(WIDTH);

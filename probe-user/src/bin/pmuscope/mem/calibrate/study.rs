@@ -14,7 +14,7 @@ use probe_user::{
 pub(crate) struct Point {
     pub(crate) period: u64,
     pub(crate) aux: Size,
-    /// The number of threads that the command gets; None if it gets none.
+    /// The number of threads passed to the command; None: none is passed.
     pub(crate) threads: Option<u32>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Baseline {
     pub(crate) threads: Option<u32>,
     /// Seconds of runs without counting.
     pub(crate) times: Vec<f64>,
-    /// Loads and stores.
+    /// Loads and stores counted in each run.
     pub(crate) accesses: Vec<f64>,
     /// Seconds of runs with loads and stores counted.
     pub(crate) counted_times: Vec<f64>,
@@ -72,7 +72,7 @@ pub(crate) struct Study {
     pub(crate) points: Vec<TestedPoint>,
 }
 
-/// Every value of each list, combined with the middle values of the others, without repeats.
+/// Every value of each list, combined with the middle values of the other lists, without repeats.
 pub(crate) fn points(periods: &[u64], aux: &[Size], threads: &[u32]) -> Vec<Point> {
     let middle = |count: usize| count / 2;
     let baseline = Point {
@@ -163,7 +163,7 @@ impl Study {
         mean_of(&each.collect::<Vec<_>>())
     }
 
-    /// The largest overhead that may be noise: the deviation of the command's own time.
+    /// The largest overhead that may be noise: the relative deviation of the time without sampling.
     fn noise(&self, tested: &TestedPoint) -> f64 {
         let Mean { mean, deviation } = mean_of(&self.baseline(tested).times);
         deviation / mean
@@ -231,11 +231,11 @@ impl Study {
         text
     }
 
-    /// The recommended setting, and the reason. Of the accurate and cheap settings it has the most
-    /// samples, and of these the smallest buffer. If none is cheap, it is the cheapest of the
-    /// accurate ones.
+    /// The recommended setting, and the reason. Of the accurate and cheap settings it has the
+    /// smallest period, so the most samples, and at that period the smallest buffer. If no accurate
+    /// setting is cheap, it is the cheapest accurate one.
     pub(crate) fn recommendation(&self) -> (Point, String) {
-        // Accurate: within a percentage point of the best, or within the two deviations.
+        // Accurate: below the best by at most a percentage point, or by the sum of both deviations.
         let best = self
             .points
             .iter()
@@ -251,19 +251,19 @@ impl Study {
                 accuracy.mean + slack >= best.mean
             })
             .collect();
-        // Cheap: at most a percent, or at most the variation of the command's own time.
+        // Cheap: an overhead of at most 1%, or of at most the noise.
         let cheap =
             |tested: &&&TestedPoint| self.overhead(tested).mean <= self.noise(tested).max(0.01);
-        let mut chosen: Vec<&TestedPoint> = accurate.iter().filter(cheap).copied().collect();
-        let none_is_cheap = chosen.is_empty();
+        let mut candidates: Vec<&TestedPoint> = accurate.iter().filter(cheap).copied().collect();
+        let none_is_cheap = candidates.is_empty();
         if none_is_cheap {
-            let cheapest = |tested: &&&TestedPoint| self.overhead(tested).mean;
-            let least = accurate
+            let overhead = |tested: &&&TestedPoint| self.overhead(tested).mean;
+            let cheapest = accurate
                 .iter()
-                .min_by(|a, b| cheapest(a).total_cmp(&cheapest(b)));
-            chosen.extend(least);
+                .min_by(|a, b| overhead(a).total_cmp(&overhead(b)));
+            candidates.extend(cheapest);
         }
-        let chosen = chosen
+        let chosen = candidates
             .into_iter()
             .min_by_key(|tested| (tested.point.period, tested.point.aux))
             .expect("the best is as accurate as itself");
@@ -293,7 +293,7 @@ impl Study {
         (chosen.point, text)
     }
 
-    /// The study for other programs. `about` describes the machine.
+    /// The study's results in the form that is written as JSON. `about` describes the machine.
     pub(crate) fn calibrated(
         &self,
         platform: String,

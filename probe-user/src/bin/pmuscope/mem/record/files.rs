@@ -40,7 +40,8 @@ impl Paths {
         command: &[String],
         summary: Option<RegionSummary>,
     ) -> Result<Files> {
-        // The Parquet file first: it refuses more, and a refused start must leave no file.
+        // Creates the Parquet file first: it fails for more reasons, and a failed start must leave
+        // no file.
         let samples = self.samples.as_deref().map(|path| {
             let file = SampleFile::begin(path, drains, recorder.about(command));
             file.context("cannot write the samples")
@@ -99,16 +100,16 @@ impl std::fmt::Display for Paths {
     }
 }
 
-/// The files of a recording. Each gets the parts that it needs.
+/// The files of a recording. Each file gets the data that it stores.
 pub(crate) struct Files {
     samples: Option<SampleFile>,
     raw: Option<Raw>,
-    /// The sums to print at the end.
+    /// Sums by region, to print at the end.
     summary: Option<RegionSummary>,
 }
 
 impl Files {
-    /// Finishes both files, even if one of them fails. Returns the sums to print.
+    /// Finishes both files, even if one of them fails. Returns the sums by region, to print.
     pub(crate) fn finish(self, recorder: &Recorder) -> (Result<()>, Option<RegionSummary>) {
         let summary = self.summary;
         let samples = self.samples.map_or(Ok(()), |file| {
@@ -142,16 +143,16 @@ impl Sink for Files {
 
     fn ring(&self, records: &[u8]) -> io::Result<()> {
         self.raw.as_ref().map_or(Ok(()), |raw| {
-            // The first records come after the recording has started.
+            // Records come only once the recording runs, so an earlier file may be replaced.
             raw.output.commit()?;
             raw.file.ring(records)
         })
     }
 
-    fn aux(&self, place: AuxPosition, bytes: &[u8]) -> io::Result<()> {
+    fn aux(&self, position: AuxPosition, bytes: &[u8]) -> io::Result<()> {
         self.raw
             .as_ref()
-            .map_or(Ok(()), |raw| raw.file.aux(place, bytes))
+            .map_or(Ok(()), |raw| raw.file.aux(position, bytes))
     }
 
     fn mapping(&self, mapping: &Arc<Mapping>) {

@@ -31,9 +31,9 @@ use crate::{
     print::{Format, command_line, note, to_stdout},
 };
 
-/// Default number of CPUs per draining thread. docs/reference/mem-record.md says for which load it
-/// suffices.
-const CPUS_OF_A_THREAD: usize = 32;
+/// Default number of CPUs per draining thread. docs/reference/mem-record.md names the load for
+/// which it suffices.
+const CPUS_PER_THREAD: usize = 32;
 
 /// Default period of SPE, in operations.
 const DEFAULT_PERIOD: u64 = 32_768;
@@ -113,9 +113,9 @@ impl Args {
             min_latency: self.min_latency,
         };
         if events.events(pmus)?.is_empty() {
-            let sampling = self.sampling();
-            sampling.check(pmus)?;
-            return Ok(SamplingMethod::Spe(sampling));
+            let options = self.spe_options();
+            options.check(pmus)?;
+            return Ok(SamplingMethod::Spe(options));
         }
         let method = describe_mechanism(pmus).unwrap_or_default();
         let only_spe = [
@@ -132,7 +132,7 @@ impl Args {
         Ok(SamplingMethod::Events(events))
     }
 
-    fn sampling(&self) -> SpeOptions {
+    fn spe_options(&self) -> SpeOptions {
         let mut terms = match &self.filter {
             Some(terms) => terms.clone(),
             None => DEFAULT_FILTERS.to_owned(),
@@ -179,7 +179,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         (None, None, None) => unreachable!("one of them is given"),
     };
     let end = End::for_target(&target)?;
-    let drains = args.threads.unwrap_or_else(|| drains(&machine));
+    let drains = args.threads.unwrap_or_else(|| default_drains(&machine));
     let config = RecordConfig {
         method,
         buffers: Buffers {
@@ -195,7 +195,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let words = command_line();
     let mut recorder = Recorder::open(config, &machine)?;
-    // Fails before anything runs if a file cannot be written.
+    // Creates the files before anything runs, so that an error comes at once.
     let paths = Paths::from_options(args.output.clone(), args.raw.clone());
     let summary = (!args.regions.is_empty()).then(|| RegionSummary::new(drains));
     let files = paths.begin(&recorder, drains, &words, summary)?;
@@ -210,7 +210,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         paths.remove(files);
         return ended.map(|_| ExitCode::FAILURE);
     }
-    // Finished even after an error, so that the samples until then can be read.
+    // Finishes the files even after an error, so that the samples until then can be read.
     let (finished, summary) = files.finish(&recorder);
     let counts = recorder.counts();
     let losses = match counts.losses() {
@@ -230,7 +230,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Default number of threads that drain the buffers on this machine.
-fn drains(machine: &Machine) -> NonZeroUsize {
+fn default_drains(machine: &Machine) -> NonZeroUsize {
     let cpus = machine.online().map_or(1, |cpus| cpus.len());
-    NonZeroUsize::new(cpus.div_ceil(CPUS_OF_A_THREAD)).unwrap_or(NonZeroUsize::MIN)
+    NonZeroUsize::new(cpus.div_ceil(CPUS_PER_THREAD)).unwrap_or(NonZeroUsize::MIN)
 }

@@ -1,4 +1,4 @@
-//! The path of the raw file: a file of an earlier recording stays there until this one runs.
+//! The path of the raw file. A file of an earlier recording stays there until this recording runs.
 
 use std::{
     fs::{self, File},
@@ -10,9 +10,10 @@ use std::{
 /// The path of a file that is being written.
 pub(super) struct OutputFile {
     path: PathBuf,
-    /// Its temporary path next to an earlier file, until the recording runs.
+    /// The temporary path next to an earlier file, until the recording runs; None: `path` is
+    /// written directly.
     temporary: Mutex<Option<PathBuf>>,
-    /// Nothing existed at its path before.
+    /// Nothing existed at `path` before.
     is_new: bool,
 }
 
@@ -27,7 +28,7 @@ impl OutputFile {
         let is_new = old.is_none();
         let temporary = match old.filter(fs::Metadata::is_file) {
             Some(old) => {
-                // Fails now, instead of later, if it cannot be written.
+                // Fails now, and not later, if the earlier file cannot be written.
                 File::options().write(true).open(path)?;
                 Some((temporary_path(path), old.permissions()))
             }
@@ -49,7 +50,7 @@ impl OutputFile {
         Ok((output, file))
     }
 
-    /// Replaces an earlier file, once the recording runs.
+    /// Moves the file to its path, over an earlier one, once the recording runs.
     pub(super) fn commit(&self) -> io::Result<()> {
         let mut temporary = self
             .temporary
@@ -86,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    fn names(directory: &Path) -> Vec<String> {
+    fn file_names(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.collect()
@@ -110,16 +111,16 @@ mod tests {
         }
         file.write_all(b" and more").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new and more");
-        assert_eq!(names(directory.path()), ["perf.data"]);
+        assert_eq!(file_names(directory.path()), ["perf.data"]);
     }
 
     #[test]
     fn a_new_file_is_removed_if_nothing_was_recorded() {
         let directory = tempfile::tempdir().unwrap();
         let (output, _file) = OutputFile::open(&directory.path().join("perf.data")).unwrap();
-        assert_eq!(names(directory.path()), ["perf.data"]);
+        assert_eq!(file_names(directory.path()), ["perf.data"]);
         output.discard().unwrap();
-        assert!(names(directory.path()).is_empty());
+        assert!(file_names(directory.path()).is_empty());
     }
 
     #[test]

@@ -26,9 +26,9 @@ use crate::print::Format;
 /// The most rows of a table. JSON and the file have all.
 const MOST_ROWS: usize = 30;
 
-/// The named programs, and the command's own.
+/// The programs that `--regions` names, and the command's own.
 pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> MarkerPrograms {
-    // The option without a program has an empty value.
+    // `--regions` without a program has an empty value.
     let named = named.iter().filter(|path| !path.is_empty());
     MarkerPrograms {
         command: command.and_then(|word| find_in_path(Path::new(word), env::var_os("PATH"))),
@@ -93,7 +93,7 @@ fn tables(summary: &RegionSummary) -> String {
 }
 
 fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -> String {
-    let all: u64 = rows.iter().map(|row| row.samples).sum();
+    let total: u64 = rows.iter().map(|row| row.samples).sum();
     let heads = [
         head,
         "samples",
@@ -107,7 +107,7 @@ fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -
         vec![
             printable(&label(row)).into_owned(),
             row.samples.to_string(),
-            percent(row.samples, all),
+            percent(row.samples, total),
             row.loads.to_string(),
             row.stores.to_string(),
             row.mean_latency_cycles
@@ -130,12 +130,12 @@ fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -
 
 /// The data sources of loads, the most frequent first.
 fn sources(row: &RegionRow) -> String {
-    let all: u64 = row.sources.values().sum();
+    let total: u64 = row.sources.values().sum();
     let mut sources: Vec<_> = row.sources.iter().collect();
     sources.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
     let sources = sources.into_iter();
     let texts: Vec<String> = sources
-        .map(|(source, samples)| format!("{source} {}", percent(*samples, all)))
+        .map(|(source, samples)| format!("{source} {}", percent(*samples, total)))
         .collect();
     if texts.is_empty() {
         "-".to_owned()
@@ -145,11 +145,11 @@ fn sources(row: &RegionRow) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share for the eye")]
-fn percent(part: u64, all: u64) -> String {
-    if all == 0 {
+fn percent(part: u64, total: u64) -> String {
+    if total == 0 {
         return "-".to_owned();
     }
-    format!("{:.1}%", part as f64 / all as f64 * 100.0)
+    format!("{:.1}%", part as f64 / total as f64 * 100.0)
 }
 
 #[cfg(test)]
@@ -161,8 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// Programs choose these names. Control characters do not reach the terminal; JSON has them
-    /// escaped.
+    /// Programs choose these names. Their control characters are escaped, in tables and in JSON.
     #[test]
     fn control_characters_of_names_do_not_reach_the_terminal() {
         const EVIL: &str = "\u{1b}]0;x\u{7f}\u{202e}\u{9b}31m\n";

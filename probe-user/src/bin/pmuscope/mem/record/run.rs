@@ -47,14 +47,14 @@ impl End {
     }
 }
 
-/// Starts the command, drains records into `sink` until the end, and then the rest. The time from
-/// the command's start to its end excludes the last drain.
+/// Starts the command, and drains records into `sink` until the recording ends, and once more after
+/// that. The returned time excludes this last drain.
 pub(crate) async fn until_the_end(
     recorder: &mut Recorder,
     sink: &dyn Sink,
     command: Option<Command>,
     end: End,
-    progress: bool,
+    show_progress: bool,
 ) -> Result<Option<CommandExit>> {
     let mut ending = Ending::listen()?;
     // From here on Ctrl-C is caught.
@@ -69,7 +69,7 @@ pub(crate) async fn until_the_end(
     ending.start(command, None, &[])?;
     let mut timer = interval(recorder.pace());
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut progress = Progress::new(progress);
+    let mut progress = Progress::new(show_progress);
     let ended = loop {
         tokio::select! {
             ended = ending.wait() => {
@@ -105,7 +105,7 @@ pub(crate) async fn until_the_end(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommandExit {
     pub(crate) status: ExitStatus,
-    /// From its start to its end.
+    /// The time from the command's start to its end.
     pub(crate) time: Duration,
 }
 
@@ -125,30 +125,31 @@ async fn process_exit(end: &End) -> io::Result<()> {
 
 /// A progress line on the terminal, overwritten each second.
 struct Progress {
-    on: bool,
-    shown: Option<(Instant, u64)>,
+    is_on: bool,
+    /// When the rate was last measured, and the number of samples until then.
+    last: Option<(Instant, u64)>,
 }
 
 impl Progress {
-    fn new(on: bool) -> Self {
+    fn new(is_on: bool) -> Self {
         Self {
-            on: on && io::stderr().is_terminal(),
-            shown: None,
+            is_on: is_on && io::stderr().is_terminal(),
+            last: None,
         }
     }
 
     fn show(&mut self, recorder: &Recorder) {
         let now = Instant::now();
         let counts = recorder.counts();
-        let Some((last, before)) = self.shown else {
-            self.shown = Some((now, counts.samples));
+        let Some((then, before)) = self.last else {
+            self.last = Some((now, counts.samples));
             return;
         };
-        let since = now - last;
-        if !self.on || since < Duration::from_secs(1) {
+        let since = now - then;
+        if !self.is_on || since < Duration::from_secs(1) {
             return;
         }
-        self.shown = Some((now, counts.samples));
+        self.last = Some((now, counts.samples));
         #[expect(clippy::cast_precision_loss, reason = "a rate for the eye")]
         let rate = (counts.samples - before) as f64 / since.as_secs_f64();
         let losses = counts.losses();
@@ -166,7 +167,7 @@ impl Progress {
     }
 
     fn clear(&self) {
-        if self.on && self.shown.is_some() {
+        if self.is_on && self.last.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }

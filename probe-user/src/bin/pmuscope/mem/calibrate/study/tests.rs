@@ -16,7 +16,8 @@ fn trial(seconds: f64, samples: u64) -> Trial {
     }
 }
 
-/// 100 million accesses in 10 s ± 0.01.
+/// A command with 100 million accesses in 10 s ± 0.01. Each point is a period, a buffer size, and
+/// the seconds and samples of both of its runs.
 fn study(points: &[(u64, Size, f64, u64)]) -> Study {
     Study {
         jitter: 0.0,
@@ -43,7 +44,7 @@ fn study(points: &[(u64, Size, f64, u64)]) -> Study {
 #[test]
 fn accuracy_follows_the_formula_of_the_paper() {
     assert!((accuracy(1e6, 976, 1024.0) - 0.999_424).abs() < 1e-9);
-    // Too many samples are as wrong as too few.
+    // A sample too many is as wrong as one too few.
     assert!((accuracy(1000.0, 9, 100.0) - 0.9).abs() < 1e-9);
     assert!((accuracy(1000.0, 11, 100.0) - 0.9).abs() < 1e-9);
     assert!((accuracy(1000.0, 0, 100.0)).abs() < 1e-9);
@@ -80,21 +81,21 @@ fn jitter_is_part_of_the_mean_period() {
 fn the_deviation_is_divided_by_n_minus_1() {
     let Mean { mean, deviation } = mean_of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
     assert!((mean - 5.0).abs() < 1e-12);
-    // The deviation of a sample, so divided by n - 1.
+    // The squared distances from the mean sum up to 32.
     assert!((deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
-    let one = mean_of(&[3.0]);
-    assert!((one.mean, one.deviation) == (3.0, 0.0));
+    let single = mean_of(&[3.0]);
+    assert!((single.mean, single.deviation) == (3.0, 0.0));
 }
 
 #[test]
 fn the_study_varies_one_thing_at_a_time() {
     let all = points(&[1, 2, 3], &[Size(10), M], &[1, 8]);
-    let plain: Vec<_> = all
+    let settings: Vec<_> = all
         .iter()
         .map(|p| (p.period, p.aux.0, p.threads.unwrap()))
         .collect();
     assert_eq!(
-        plain,
+        settings,
         [
             (1, 1 << 20, 8),
             (2, 1 << 20, 8),
@@ -155,7 +156,6 @@ fn the_table_has_a_row_for_each_point() {
     assert!(table.contains("5.00% ± 0.00"), "{table}");
 }
 
-/// The JSON has the same numbers as the table.
 #[test]
 fn the_json_has_the_numbers_of_the_table() {
     let study = study(&[
