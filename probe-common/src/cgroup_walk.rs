@@ -3,7 +3,7 @@
 use crate::pod::pod;
 
 pod! {
-    /// The position of a walk. User space stores zeros, the program the rest.
+    /// The position of a walk. User space stores zeros, and the program fills in every field.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct CgroupWalk {
         /// 1 once every cgroup was visited.

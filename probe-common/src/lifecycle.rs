@@ -1,5 +1,5 @@
 //! The LIFECYCLE ring: creation and removal of cgroups, exits of processes, and other events that
-//! cannot wait for a pull. With it, even a cgroup that lived for 50 ms has a name.
+//! cannot wait for a pull. From its records even a cgroup that lived for 50 ms gets a name.
 
 /// Longest path in a record; the kernel's own `cgroup_mkdir` event cuts paths at 1,024 bytes too.
 pub const LIFECYCLE_PATH: usize = 1024;
@@ -27,8 +27,8 @@ pub enum LifecycleKind {
 }
 
 impl LifecycleKind {
-    /// A CPU that finds the map full reports it once in this many times. It looks at most a hundred
-    /// times a second.
+    /// A CPU that finds the map full reports that once in this many times. It tries to insert at
+    /// most a hundred times a second.
     pub const FULL_EVERY: u64 = 4;
 }
 

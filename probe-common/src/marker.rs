@@ -9,7 +9,7 @@ pub const MARKER_NAME: usize = 128;
 /// Bytes before the name in a record.
 pub const MARKER_HEADER: usize = 40;
 
-/// Length of a name that could not be read, since it is not in the process's memory.
+/// The length in place of a name that could not be read: it is not in the process's memory.
 pub const UNREADABLE: u32 = u32::MAX;
 
 /// The kind of a record.
@@ -80,7 +80,7 @@ pub struct MarkerRecord<'a> {
 pub enum MarkerEvent<'a> {
     /// `tag_addr(name, start, end)`.
     Tag {
-        /// None where it could not be read.
+        /// None where the name could not be read.
         name: Option<&'a [u8]>,
         /// The first address of the range.
         start: u64,
@@ -89,7 +89,7 @@ pub enum MarkerEvent<'a> {
     },
     /// `start(name)`.
     Start {
-        /// None where it could not be read.
+        /// None where the name could not be read.
         name: Option<&'a [u8]>,
     },
     /// `stop()`.
@@ -109,14 +109,14 @@ impl<'a> MarkerRecord<'a> {
     /// The record that the kernel wrote as `bytes`; None for an invalid one.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        let (start, end) = (long(8)?, long(16)?);
-        let name = match word(36)? {
+        let u64_at = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let u32_at = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let (start, end) = (u64_at(8)?, u64_at(16)?);
+        let name = match u32_at(36)? {
             UNREADABLE => None,
             len => Some(bytes.get(MARKER_HEADER..MARKER_HEADER + len as usize)?),
         };
-        let what = match word(32)? {
+        let what = match u32_at(32)? {
             0 => MarkerEvent::Tag { name, start, end },
             1 => MarkerEvent::Start { name },
             2 => MarkerEvent::Stop,
@@ -126,9 +126,9 @@ impl<'a> MarkerRecord<'a> {
             _ => return None,
         };
         Some(Self {
-            time: long(0)?,
-            tgid: word(24)?,
-            tid: word(28)?,
+            time: u64_at(0)?,
+            tgid: u32_at(24)?,
+            tid: u32_at(28)?,
             what,
         })
     }

@@ -24,7 +24,7 @@ pub trait Field: Copy {
     fn write(&self, to: &mut Writer<'_>);
     /// Adds every number of `other`, wrapping.
     fn add(&mut self, other: &Self);
-    /// Subtracts every number of `earlier`; 0 for a number that shrank.
+    /// The increase of every number since `earlier`; 0 for a number that shrank.
     #[must_use]
     fn minus(&self, earlier: &Self) -> Self;
 }
@@ -33,7 +33,7 @@ pub trait Field: Copy {
 /// rejects structures with padding.
 pub struct Reader<'a> {
     words: &'a [u64],
-    /// Byte offset.
+    /// Byte offset of the next field.
     at: usize,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
 /// Writes the fields of a structure in their order, as [`Reader`] reads them.
 pub struct Writer<'a> {
     words: &'a mut [u64],
-    /// Byte offset.
+    /// Byte offset of the next field.
     at: usize,
 }
 
@@ -68,11 +68,11 @@ impl<'a> Writer<'a> {
     fn bytes<const N: usize>(&mut self, bytes: [u8; N]) {
         let start = self.at % 8;
         if let Some(word) = self.words.get_mut(self.at / 8) {
-            let mut all = word.to_ne_bytes();
-            for (to, byte) in all.iter_mut().skip(start).zip(bytes) {
+            let mut word_bytes = word.to_ne_bytes();
+            for (to, byte) in word_bytes.iter_mut().skip(start).zip(bytes) {
                 *to = byte;
             }
-            *word = u64::from_ne_bytes(all);
+            *word = u64::from_ne_bytes(word_bytes);
         }
         self.at += N;
     }

@@ -7,7 +7,8 @@ pod! {
     /// A process that user space asks about.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WalkedProcess {
-        /// Number of the last walk that found it before its last thread had ended; 0: none.
+        /// Number of the last walk that found the process before its last thread had ended; 0:
+        /// none.
         pub met: u64,
         /// Threads that had not begun to exit at that walk; 0 while the process ends.
         pub live: u64,
@@ -28,10 +29,10 @@ impl WalkedProcess {
 pod! {
     /// The state of a walk over all processes of all pid namespaces.
     ///
-    /// User space fills in the first three fields, the program the rest.
+    /// User space fills in the first three fields, the program all others.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ProcessWalk {
-        /// Its number, from 1.
+        /// Number of the walk, from 1.
         pub number: u64,
         /// [`Self::OWNERS`] or [`Self::WAITS`]: the map that every thread is added to; 0: threads
         /// are not visited.

@@ -46,13 +46,13 @@ pod! {
     pub struct SampleRow {
         /// Samples.
         pub samples: u64,
-        /// Sum of their periods: the number of events that they stand for. The period of a sample
-        /// is what the event counted since its last sample on this CPU, or what the kernel reports
-        /// if the event also counts what it does not sample.
+        /// Sum of the samples' periods: the number of events that the samples stand for. The period
+        /// of a sample is what the event counted since its last sample on this CPU, or what the
+        /// kernel reports if the event also counts what it does not sample.
         pub periods: u64,
         /// Sum of the squared periods, low 64 bits.
         pub squares: u64,
-        /// Sum of the squared periods, in units of 2^64.
+        /// Sum of the squared periods, high 64 bits.
         pub squares_high: u64,
         /// Samples whose data source reports a page walk.
         #[cfg_attr(feature = "serde", serde(default))]
@@ -106,14 +106,14 @@ pod! {
         pub cgroup: CgroupId,
         /// Address of an instruction, or of the first byte of a data page.
         pub address: u64,
-        /// Process of the address. 0 for a kernel address, which is the same in all processes,
-        /// unless counting by process.
+        /// Process to which the address belongs. 0 for a kernel address, which is the same in all
+        /// processes, unless counting by process.
         pub tgid: u32,
         /// Index of the event.
         pub event: u8,
         /// 1: a data page.
         pub page: u8,
-        /// CPU number: the factor of a multiplexed event differs between CPUs.
+        /// CPU number: the scaling factor of a multiplexed event differs between CPUs.
         pub cpu: u16,
         /// Generation (module documentation).
         pub generation: u64,
@@ -135,7 +135,7 @@ pod! {
     pub struct AddressRow {
         /// Samples.
         pub samples: u32,
-        /// Samples with a weight, of a data page.
+        /// Samples with a weight; 0 for an instruction.
         pub timed: u32,
         /// Sum of the periods.
         pub periods: u64,
@@ -153,16 +153,16 @@ pod! {
     pub struct SampleCpu {
         /// All samples, including dropped ones.
         pub samples: u64,
-        /// Sum of their periods, as in [`SampleRow::periods`].
+        /// Sum of the samples' periods, as in [`SampleRow::periods`].
         pub periods: u64,
-        /// Sum of their periods as the kernel reports them.
+        /// Sum of the samples' periods as the kernel reports them.
         #[cfg_attr(feature = "serde", serde(default))]
         pub reported: u64,
         /// Count of the event at its last sample.
         #[cfg_attr(feature = "serde", serde(default))]
         pub last_count: u64,
-        /// Samples of memory-access events that are no access or are below the requested latency:
-        /// they are in no row.
+        /// Samples of memory-access events that are not accesses or are below the requested
+        /// latency: they are in no row.
         #[cfg_attr(feature = "serde", serde(default))]
         pub others: u64,
         /// Runs that measured their own duration: one in [`Self::MEASURE_EVERY`].
@@ -180,7 +180,7 @@ pod! {
         /// Finished runs: fewer than [`Self::samples`] while a run is in progress.
         #[cfg_attr(feature = "serde", serde(default))]
         pub finished: u64,
-        /// Samples without a row.
+        /// The row of the samples for which the map of rows had no room.
         pub overflow: SampleRow,
     }
 }

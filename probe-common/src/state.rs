@@ -16,8 +16,8 @@ pub enum FlushMode {
     Arm = 0,
     /// Charge the open slice to its owner, and look up the owner of the running task again.
     Charge = 1,
-    /// Charge the open slice and forget its owner: hook `cgroup-switches` sees an owner only when
-    /// it is switched out.
+    /// Charge the open slice and forget its owner: hook `cgroup-switches` sees a task only when the
+    /// task is switched out.
     ChargeAndForget = 2,
     /// Charge the open slice to its owner, and stop counting until [`Self::Arm`]: the counters of
     /// this CPU are about to be exchanged.
@@ -28,7 +28,7 @@ pub enum FlushMode {
     FreeRow = 4,
 }
 
-/// No rotated group: none of them counts on the CPU's kind of core.
+/// No rotated group is active: none of them counts on the CPU's kind of core.
 pub const NO_GROUP: u64 = u64::MAX;
 
 /// The flush did nothing: it interrupted a program that was working on the state of that CPU.
@@ -38,18 +38,18 @@ pub const FLUSH_BUSY: u32 = 1;
 pub const ROW_FREED: u32 = 2;
 
 pod! {
-    /// Measured durations of the programs, of one run in [`crate::SAMPLE_EVERY`].
+    /// Durations of the programs' runs. One run in [`crate::SAMPLE_EVERY`] is measured.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SampledCost {
         /// Runs measured.
         pub samples: u64,
-        /// Their total duration in nanoseconds.
+        /// Total duration of the measured runs in nanoseconds.
         pub nanos: u64,
     }
 }
 
 pod! {
-    /// A time of a counter group, in ns.
+    /// The enabled or running time of a counter group, in nanoseconds.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct GroupTime {
         /// Value at the last reading.
@@ -79,8 +79,8 @@ pod! {
         /// Switches that only the `sched_exit` program saw, right after them.
         pub late: u64,
         /// Nanoseconds between the scheduler's time stamp of a switch and the program's run, where
-        /// they are too many for a delay of the program. Clocks charge them to the outgoing task;
-        /// `cpu.stat` charges them to the incoming one.
+        /// they are too many for a delay of the program. Clock counters charge them to the outgoing
+        /// task, `cpu.stat` to the incoming one.
         pub stale_clock_nanos: u64,
         /// Runs of the `cgroup_switch` program in which the outgoing task was the idle task.
         pub idle_runs: u64,
@@ -88,7 +88,8 @@ pod! {
         pub same: SampledCost,
         /// Cost of runs that charged.
         pub changed: SampledCost,
-        /// Counters found below their last reading: taken as a new baseline, nothing charged.
+        /// Counter values below their last reading: they are a new baseline, and nothing is
+        /// charged.
         pub rebased: u64,
         /// Counter reads that the kernel refused.
         pub read_errors: u64,
@@ -100,7 +101,7 @@ pod! {
         pub full: u64,
         /// Rows that USAGE refused because the kernel was short of memory.
         pub no_memory: u64,
-        /// Rows that USAGE refused for another reason: a part of it was locked.
+        /// Rows that USAGE refused for another reason: a part of the map was locked.
         pub contended: u64,
         /// cgroup and process events lost because the LIFECYCLE ring was full.
         pub lost_events: u64,
@@ -108,7 +109,7 @@ pod! {
 }
 
 pod! {
-    /// State of one CPU. Only programs running on that CPU write it.
+    /// State of one CPU. Only programs running on that CPU write it, except [`Self::armed`].
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct CpuState {
         /// Owner of the open slice.
@@ -126,11 +127,11 @@ pod! {
         /// CPU that takes this one offline.
         pub armed: u64,
         /// `CLOCK_MONOTONIC` nanoseconds when the open slice began: the time of the last reading,
-        /// set back to the switch if clock counters were. Never before its previous value.
+        /// or of the switch to which clock counters were set back. Never before its previous value.
         pub since: u64,
         /// `CLOCK_MONOTONIC` nanoseconds at the last reading of the counters.
         pub read: u64,
-        /// The programs' counts on this CPU. Every switch counts a run: these share a cache line
+        /// The programs' counts on this CPU. Every switch counts a run, so they share a cache line
         /// with the fields above.
         pub counts: CpuCounts,
         /// Nanoseconds between the last two readings.
@@ -154,8 +155,8 @@ pod! {
         pub retry: u64,
         /// By [`SchedulerCounter`], from 1 on; all 0 if none is counted.
         pub scheduler: [u64; SchedulerCounter::COUNT],
-        /// Lead of the run queue's clock over its clock of tasks at the last change of owner; 0
-        /// before the first.
+        /// Lead of the run queue's clock over its task clock (`rq.clock_task`) at the last change
+        /// of owner, in nanoseconds; 0 before the first change.
         pub lag: u64,
         /// When the open slice began, by the run queue's clock. Kept for the ledger of waits, as
         /// are the next two fields.
@@ -164,23 +165,23 @@ pod! {
         pub before_began: u64,
         /// Owner of the slice before the open one.
         pub owner_before: CgroupId,
-        /// Nanoseconds that the owner of the open slice waited during it: behind itself.
+        /// Nanoseconds that the open slice's owner waited during the slice, behind its own tasks.
         pub own_wait: u64,
         /// Nanoseconds of waits for which WAITS had no room.
         pub unplaced_wait: u64,
         /// `CLOCK_MONOTONIC` nanoseconds before which no row of WAITS is created on this CPU, after
-        /// it was full.
+        /// WAITS was full.
         pub retry_waits: u64,
         /// The waits of the open slice, by their lengths.
         pub wait_times: WaitTimes,
         /// The bucket of the last wait.
         pub last_bucket: u64,
-        /// Bit n: a wait of the open slice before it may be in bucket n.
+        /// Bit n: a wait of the open slice, before the last wait, may be in bucket n.
         pub other_buckets: u64,
         /// Waits for which `WAIT_TIMES` had no room.
         pub unplaced_waits: u64,
         /// `CLOCK_MONOTONIC` nanoseconds before which no row of `WAIT_TIMES` is created on this
-        /// CPU, after it was full.
+        /// CPU, after that map was full.
         pub retry_wait_times: u64,
         /// The row that is inserted into USAGE, here because it is too large for the stack: all
         /// zeros but the time of the last insertion.
@@ -190,7 +191,7 @@ pod! {
         pub scratch: [u64; 2],
         /// Last reading of each counter slot.
         pub last: [u64; SLOTS],
-        /// Increase of each counter slot at that reading.
+        /// Increase of each counter slot at its last reading.
         pub delta: [u64; SLOTS],
         /// Enabled time of each group.
         pub enabled: [GroupTime; GROUPS],

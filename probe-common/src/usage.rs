@@ -17,9 +17,9 @@ number!(CgroupId);
 impl CgroupId {
     /// The idle task of a CPU.
     pub const IDLE: Self = Self(0);
-    /// The process tree of a command without its own cgroup.
+    /// The process tree of a command that has no cgroup of its own.
     pub const COMMAND: Self = Self(u64::MAX);
-    /// Not known until the next event: hook `cgroup-switches` sees an owner only when it is
+    /// Not known until the slice ends: hook `cgroup-switches` sees a task only when the task is
     /// switched out.
     pub const UNKNOWN: Self = Self(u64::MAX - 1);
     /// In the ledger of waits: the time before the oldest slice kept for the CPU.
@@ -30,7 +30,7 @@ impl CgroupId {
     /// The root of the hierarchy: `kernfs` numbers it 1.
     pub const ROOT: Self = Self(1);
 
-    /// Whether it can be the id of a cgroup: the few values at both ends stand for other owners.
+    /// Whether this can be the id of a cgroup: the few values at both ends stand for other owners.
     #[must_use]
     pub const fn is_cgroup(self) -> bool {
         self.0 > Self::IDLE.0 && self.0 < u64::MAX - 15

@@ -1,20 +1,20 @@
 //! The last slices of a CPU, by which the ledger of waits divides a wait among the owners that ran.
 //!
-//! The program at `sched_switch` closes slices and divides. A wait is divided from its end: the open
-//! slice first, then the slices before it, from the newest on.
+//! The program at `sched_switch` closes slices and divides waits. A wait is divided from its end:
+//! the open slice first, then the slices before it, from the newest on.
 
 use crate::{CgroupId, CpuState};
 
 /// Bytes of the slices that are kept for a CPU.
 pub const WAIT_SLICES_BYTES: usize = size_of::<WaitSlices>();
 
-/// A slice of a CPU: the time in which one owner ran. It ends when the next one begins.
+/// A slice of a CPU: the time in which one owner ran. It ends when the next slice begins.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct WaitSlice {
-    /// Its end by the run queue's clock.
+    /// End of the slice by the run queue's clock.
     pub end: u64,
-    /// Who ran.
+    /// The owner that ran.
     pub owner: CgroupId,
 }
 
@@ -38,7 +38,7 @@ impl WaitSlices {
     #[inline(always)]
     pub const fn close(&mut self, state: &mut CpuState, end: u64) {
         // If rows are keyed by process, consecutive slices may have the same cgroup: they become
-        // one.
+        // one slice.
         if self.count == 0 || state.owner_before.0 != state.owner.0 {
             self.count += 1;
             state.before_began = state.slice_began;
@@ -49,7 +49,7 @@ impl WaitSlices {
         if end > state.slice_began {
             state.slice_began = end;
         }
-        self.slices[self.at(1)] = WaitSlice {
+        self.slices[self.index(1)] = WaitSlice {
             end: state.slice_began,
             owner: state.owner,
         };
@@ -59,7 +59,7 @@ impl WaitSlices {
     #[inline(always)]
     #[must_use]
     pub const fn back(&self, back: u64) -> WaitSlice {
-        self.slices[self.at(back)]
+        self.slices[self.index(back)]
     }
 
     #[inline(always)]
@@ -67,32 +67,32 @@ impl WaitSlices {
         clippy::cast_possible_truncation,
         reason = "the index takes the lowest bits"
     )]
-    const fn at(&self, back: u64) -> usize {
+    const fn index(&self, back: u64) -> usize {
         (self.count.wrapping_sub(back) as usize) & (Self::KEPT - 1)
     }
 
-    /// The number of slices with a known beginning, which is the end of the slice before. The
-    /// beginning of the oldest kept slice is unknown.
+    /// The number of kept slices with a known beginning: the end of the slice before. The oldest
+    /// kept slice has none.
     #[inline(always)]
     #[must_use]
     pub const fn known(&self) -> u64 {
         let capacity = Self::KEPT as u64;
-        let all = if self.count < capacity {
+        let kept = if self.count < capacity {
             self.count
         } else {
             capacity
         };
-        all.saturating_sub(1)
+        kept.saturating_sub(1)
     }
 }
 
-/// A wait in one run queue, by that queue's clock. Parts are taken from its end: what remains is
-/// the part that is not divided yet.
+/// A wait in one run queue, by that queue's clock. Parts are taken from its end, and the undivided
+/// part remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitSpan {
-    /// Its beginning.
+    /// Start of the wait.
     pub queued: u64,
-    /// Its end, or the start of the part that is already divided.
+    /// End of the wait, or start of the part that is already divided.
     pub end: u64,
 }
 
@@ -113,7 +113,7 @@ impl WaitSpan {
         part
     }
 
-    /// Whether all of it is divided.
+    /// Whether the whole wait is divided.
     #[inline(always)]
     #[must_use]
     pub const fn is_divided(&self) -> bool {

@@ -20,9 +20,9 @@ pub enum SchedulerCounter {
     /// they had set another state), and threads whose [`WaitTask`] was replaced by another
     /// thread's.
     UnknownWaits = 3,
-    /// Switches from threads that blocked or slept.
+    /// Switches away from threads that blocked or slept.
     VoluntarySwitches = 4,
-    /// Switches from threads that could have run on.
+    /// Switches away from threads that could have run on.
     InvoluntarySwitches = 5,
     /// Nanoseconds in uninterruptible sleep (state D), counted when it ends.
     Uninterruptible = 6,
@@ -51,7 +51,7 @@ const WAIT_TASKS_BITS: u32 = 16;
 /// The golden ratio's digits, which spread small differences over all bits.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Another odd factor.
+/// Another odd factor, for the second word of a checksum.
 const SPREAD_2: u64 = SPREAD >> 1 | 1;
 
 pod! {
@@ -63,7 +63,7 @@ pod! {
     pub struct WaitTask {
         /// The thread's `run_delay` when it was last switched in or out.
         pub run_delay: u64,
-        /// `run_delay` up to which its current wait is in the ledger.
+        /// The value of `run_delay` up to which the thread's current wait is in the ledger.
         pub divided: u64,
         /// The run queue's clock when the thread was switched out into uninterruptible sleep; 0 if
         /// it was not. [`Self::FIRST`] in the wait before its first switch.
@@ -104,22 +104,23 @@ impl WaitTask {
         (address.wrapping_mul(SPREAD) >> (u64::BITS - WAIT_TASKS_BITS)) as u32
     }
 
-    /// Whether it belongs to the thread at this address, and is not a mix of two entries.
+    /// Whether this entry belongs to the thread at this address, and is not a mix of two entries.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(&self, address: u64) -> bool {
         self.check == Self::sum(address, self.run_delay, self.divided, self.blocked)
     }
 
-    /// Whether it belongs to the thread at this address, which has not waited since its last switch
-    /// but in its current run queue, and was not switched out into uninterruptible sleep.
+    /// Whether this entry belongs to the thread at this address, and the thread has waited only in
+    /// its current run queue since its last switch. False after a switch into uninterruptible
+    /// sleep.
     #[inline(always)]
     #[must_use]
     pub const fn is_plain(&self, address: u64, run_delay: u64) -> bool {
         self.run_delay == run_delay && self.check == Self::plain_sum(address, run_delay)
     }
 
-    /// Makes a [plain](Self::is_plain) entry that of the thread's next [`Self::run_delay`].
+    /// Updates a [plain](Self::is_plain) entry to the thread's new [`Self::run_delay`].
     #[inline(always)]
     pub const fn set_plain(&mut self, address: u64, run_delay: u64) {
         self.run_delay = run_delay;
@@ -157,7 +158,7 @@ pod! {
     pub struct WaitKey {
         /// Owner of the wait.
         pub waiting: CgroupId,
-        /// Cgroup that ran, even if rows are keyed by process; [`CgroupId::IDLE`]: none;
+        /// Cgroup that ran, even if rows are keyed by process; [`CgroupId::IDLE`]: none ran;
         /// [`CgroupId::EARLIER`], [`CgroupId::OTHER_CPU`]: not known.
         pub running: CgroupId,
         /// Process of the wait; 0 unless counting by process.
@@ -192,7 +193,7 @@ impl WaitTimes {
     const FRACTION: u32 = 28;
 
     /// Whether a wait is in this [`bucket`](Self::bucket); also false for some waits in the last
-    /// one. Cheaper than the bucket itself.
+    /// bucket. Cheaper than [`Self::bucket`].
     #[inline(always)]
     #[must_use]
     pub const fn is_in(nanos: u64, bucket: u64) -> bool {
@@ -203,7 +204,7 @@ impl WaitTimes {
     }
 
     /// The bucket of a wait: 0 below 2^-20 s (0.95 us), n from 2^(n-21) s to 2^(n-20) s. The last
-    /// one has all longer waits.
+    /// bucket has all longer waits.
     #[inline(always)]
     #[must_use]
     pub const fn bucket(nanos: u64) -> usize {
@@ -275,9 +276,9 @@ mod tests {
 
     #[test]
     fn buckets_end_at_powers_of_two_of_a_second() {
-        let nanos = |bucket: usize| WaitTimes::end(bucket).unwrap() * 1e9;
+        let end_nanos = |bucket: usize| WaitTimes::end(bucket).unwrap() * 1e9;
         for bucket in 0..WAIT_BUCKETS - 1 {
-            let end = nanos(bucket);
+            let end = end_nanos(bucket);
             #[expect(clippy::cast_possible_truncation, reason = "less than 2^44")]
             #[expect(clippy::cast_sign_loss, reason = "positive")]
             let [below, above] =
@@ -293,12 +294,12 @@ mod tests {
         }
         let last = [1_u64 << 43, 1 << 44, 1 << 60, u64::MAX].map(WaitTimes::bucket);
         assert_eq!(last, [WAIT_BUCKETS - 1; 4]);
-        let others =
+        let is_in_earlier_bucket =
             |nanos: u64| (0..WAIT_BUCKETS as u64 - 1).any(|it| WaitTimes::is_in(nanos, it));
         assert!(
             ![1 << 43, 1 << 44, 1 << 60, u64::MAX]
                 .into_iter()
-                .any(others)
+                .any(is_in_earlier_bucket)
         );
         assert!(WaitTimes::is_in(0, 0));
         assert!(!(1..WAIT_BUCKETS as u64).any(|bucket| WaitTimes::is_in(0, bucket)));
@@ -316,18 +317,20 @@ mod tests {
             WaitTask::new(ADDRESSES[0], 1000, 0),
             WaitTask::waiting(ADDRESSES[1], 1001, 1500, 5000),
         ];
-        let mut whole = 0;
-        for parts in 0..16 {
-            let part = |at: usize| &rows[parts >> at & 1];
+        let mut owned = 0;
+        // Bit n of `sources`: which row field n comes from.
+        for sources in 0..16 {
+            let source = |field: usize| &rows[sources >> field & 1];
             let row = WaitTask {
-                run_delay: part(0).run_delay,
-                divided: part(1).divided,
-                blocked: part(2).blocked,
-                check: part(3).check,
+                run_delay: source(0).run_delay,
+                divided: source(1).divided,
+                blocked: source(2).blocked,
+                check: source(3).check,
             };
-            whole += ADDRESSES.iter().filter(|it| row.is_of(**it)).count();
+            owned += ADDRESSES.iter().filter(|it| row.is_of(**it)).count();
         }
-        assert_eq!(whole, 2);
+        // Only the two unmixed rows.
+        assert_eq!(owned, 2);
         assert!(WaitTask::ZERO.is_empty() && !rows[0].is_empty());
     }
 
@@ -349,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Addresses as the kernel allocates threads: several in each block of 32 KiB.
+    /// With addresses as the kernel allocates threads: several in each block of 32 KiB.
     #[test]
     fn threads_are_spread_over_all_places() {
         let mut used = [false; WAIT_TASKS as usize];

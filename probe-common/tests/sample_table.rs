@@ -21,7 +21,7 @@ fn key((address, tgid, event): (u64, u32, u8), generation: u64) -> AddressKey {
     }
 }
 
-/// Adds a sample as the program does. False where there is no slot for it.
+/// Adds a sample as the program does. False where there is no slot for the sample.
 fn add(table: &mut [AddressSlot], key: &AddressKey, read: u64) -> bool {
     let gained = AddressRow {
         samples: 1,
@@ -60,7 +60,7 @@ proptest! {
                 let key = key(*sample, generation);
                 let read = if at < *reads_at { generation - 2 } else { generation - 1 };
                 if at == *reads_at {
-                    // User space reads the previous generation until now.
+                    // Until now user space reads the previous generation, which must not change.
                     prop_assert_eq!(slots_of(&table, generation - 1), before.clone());
                 }
                 if add(&mut table, &key, read) {

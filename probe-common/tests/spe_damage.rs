@@ -3,7 +3,7 @@
 
 use probe_common::spe::{BadCounts, BadKind, Records, SourceTable};
 
-/// Decodes a cell that begins with these bytes: each record, good or bad.
+/// Decodes a cell that begins with these bytes, followed by zeros: each record, good or bad.
 fn decode(bytes: &[u8]) -> Vec<Result<(), BadKind>> {
     let mut cell = [0; 64];
     cell[..bytes.len()].copy_from_slice(bytes);
@@ -49,7 +49,7 @@ fn an_end_alone_is_no_record() {
 
 #[test]
 fn every_first_byte_is_a_packet_or_bad() {
-    let known = |b: u8| {
+    let begins_packet = |b: u8| {
         matches!(
             b,
             0x00 | 0x01 | 0x20..=0x23 | 0x48..=0x4b | 0x64..=0x67 | 0x71 | 0x98..=0x9f | 0xb0..=0xb7
@@ -59,7 +59,7 @@ fn every_first_byte_is_a_packet_or_bad() {
         let outcome = decode(&[first, 0x00]);
         assert_eq!(
             outcome.first() == Some(&Err(BadKind::Header)),
-            !known(first),
+            !begins_packet(first),
             "{first:#x}: {outcome:?}"
         );
     }
@@ -180,8 +180,8 @@ fn a_record_without_end_does_not_damage_the_next() {
     );
 }
 
-/// One record of another layout does not affect the records after it: the first of 10,001 fills a
-/// cell by chance.
+/// One record of another layout does not affect the records after it. The first of 10,001 records
+/// fills a cell, and the others have no gaps.
 #[test]
 fn the_first_record_does_not_decide_the_layout() {
     let dense = [0x49, 0x00, 0x98, 0x07, 0x00, 0x00, 0x00, 0x00].into_iter();

@@ -6,6 +6,7 @@ use probe_common::spe::{BadCounts, BadKind, Record, Records, Stream, WindowConte
 use proptest::{collection::vec, option, prelude::*};
 use test_support::{Fields, Random};
 
+/// Log2 of a payload's size in bytes, and a payload of this size.
 fn sized(sizes: std::ops::RangeInclusive<u8>) -> impl Strategy<Value = (u8, u64)> {
     (sizes, any::<u64>()).prop_map(|(log2, word)| (log2, word >> (64 - (8 << log2))))
 }
@@ -16,13 +17,13 @@ fn fields() -> impl Strategy<Value = Fields> {
     let counter = || option::of(any::<u16>());
     let counters = (counter(), counter(), counter());
     let contexts = (option::of(any::<u32>()), option::of(any::<u32>()));
-    let rest = (
+    let others = (
         option::of((0..4u8, any::<u8>())),
         option::of(sized(0..=3)),
         option::of(sized(0..=3)),
         option::of(any::<u64>()),
     );
-    (addresses, counters, contexts, rest).prop_map(|(a, c, x, r)| Fields {
+    (addresses, counters, contexts, others).prop_map(|(a, c, x, r)| Fields {
         pc: a.0,
         branch_target: a.1,
         virtual_address: a.2,
@@ -40,7 +41,7 @@ fn fields() -> impl Strategy<Value = Fields> {
     })
 }
 
-/// A record in a cell of its own, and its fields, without those that do not fit.
+/// A record in a cell of its own, and those of its fields that fit.
 fn cell(mut fields: Fields, random: &mut Random) -> ([u8; 64], Fields) {
     let bytes = random.cell(&mut fields);
     (bytes, fields.as_decoded())
@@ -88,6 +89,7 @@ fn laid_out(mut fields: Fields, place: usize, random: &mut Random) -> (Vec<u8>, 
     }
 }
 
+/// A window: the cell, and `behind` in each byte after it.
 fn window(cell: &[u8], behind: u8) -> [u8; 72] {
     let mut window = [behind; 72];
     window[..64].copy_from_slice(cell);
@@ -126,17 +128,17 @@ proptest! {
         records in vec(fields(), 1..20), seed: u64, base in 0..100usize,
     ) {
         let mut random = Random(seed);
-        let (mut data, mut given) = (Vec::new(), Vec::new());
+        let (mut data, mut expected) = (Vec::new(), Vec::new());
         for fields in records {
             let (bytes, fields) = cell(fields, &mut random);
             data.extend(bytes);
-            given.extend(expected_record(fields));
+            expected.extend(expected_record(fields));
             // The driver pads with zeros, in whole cells here.
             if random.below(4) == 0 {
                 data.resize(data.len() + 64, 0);
             }
         }
-        prop_assert_eq!(decoded(&data, base * 64), given);
+        prop_assert_eq!(decoded(&data, base * 64), expected);
     }
 
     #[test]
@@ -144,14 +146,14 @@ proptest! {
         records in vec(fields(), 1..20), seed: u64, base in 0..5_000usize,
     ) {
         let mut random = Random(seed);
-        let (mut data, mut given) = (Vec::new(), Vec::new());
+        let (mut data, mut expected) = (Vec::new(), Vec::new());
         for fields in records {
             let (bytes, fields) = laid_out(fields, base + data.len(), &mut random);
             data.extend(bytes);
             let pads = usize::try_from(random.below(3) * random.below(60)).unwrap();
             data.resize(data.len() + pads, 0);
             if random.below(6) == 0 {
-                // An alignment packet, and garbage up to the multiple it names.
+                // An alignment packet, and garbage up to the multiple that the packet names.
                 let first = 0x20 | random.byte() & 3;
                 let multiple = 2 << (first & 0xf);
                 let place = base + data.len();
@@ -161,9 +163,9 @@ proptest! {
                     data.resize(next, 0xff);
                 }
             }
-            given.extend(expected_record(fields.as_decoded()));
+            expected.extend(expected_record(fields.as_decoded()));
         }
-        prop_assert_eq!(decoded(&data, base), given);
+        prop_assert_eq!(decoded(&data, base), expected);
     }
 
     #[test]
@@ -172,7 +174,7 @@ proptest! {
     ) {
         let mut random = Random(seed);
         let cells: Vec<_> = records.into_iter().map(|f| cell(f, &mut random)).collect();
-        // After the first cell, which shows the iterator that records fill cells.
+        // The damage is after the first cell, which shows the iterator that records fill cells.
         let hit = 1 + usize::try_from(random.below(cells.len() as u64 - 1)).unwrap();
         let mut data: Vec<u8> = cells.iter().flat_map(|(bytes, _)| *bytes).collect();
         data[hit * 64..][..32].copy_from_slice(&garbage);
@@ -207,7 +209,7 @@ proptest! {
         records in vec(fields(), 1..10), seed: u64, in_cells: bool,
     ) {
         let mut random = Random(seed);
-        let (mut data, mut ends, mut given) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut data, mut ends, mut expected) = (Vec::new(), Vec::new(), Vec::new());
         for fields in records {
             let (bytes, fields) = if in_cells {
                 let (bytes, fields) = cell(fields, &mut random);
@@ -218,14 +220,14 @@ proptest! {
             data.extend(bytes);
             if fields != Fields::default() {
                 ends.push(data.len());
-                given.push(fields);
+                expected.push(fields);
             }
         }
         let cut = usize::try_from(random.below(data.len() as u64 + 1)).unwrap();
         let whole = ends.iter().filter(|end| **end <= cut).count();
         let found = decoded(&data[..cut], 0);
-        for (found, given) in found.iter().zip(&given[..whole]) {
-            prop_assert_eq!(found.as_ref(), Ok(given));
+        for (found, expected) in found.iter().zip(&expected[..whole]) {
+            prop_assert_eq!(found.as_ref(), Ok(expected));
         }
         match &found[whole.min(found.len())..] {
             [] => {}

@@ -25,7 +25,7 @@ fn only_record(data: &[u8]) -> Record {
     record
 }
 
-/// The record of packets that lack an end.
+/// The record of these packets, with an end packet appended.
 fn packets(text: &str) -> Record {
     only_record(&[bytes(text), vec![0x01]].concat())
 }
@@ -68,7 +68,7 @@ fn recorded_branches_are_decoded() {
         assert_eq!(record.data_source(), None);
         assert_eq!(record.translation_latency(), None);
     }
-    // The two as one buffer: two cells.
+    // Both cells as one buffer.
     let both: Vec<_> = Records::new(&[end, timestamp].concat()).collect();
     assert_eq!(both.len(), 2);
     assert!(both.iter().all(Result::is_ok));
@@ -109,7 +109,7 @@ fn all_security_states_are_decoded() {
         assert_eq!(pa.physical_address().unwrap().space(), state);
         assert_eq!(pa.physical_address().unwrap().address(), 0x40);
     }
-    // A realm's kernel (EL1) has its addresses filled up as well.
+    // Addresses of a realm's kernel (EL1) have their top byte filled with ones as well.
     let kernel = packets("b0 40 00 00 00 00 80 ff b0").pc().unwrap();
     assert_eq!(
         (kernel.level(), kernel.address()),
@@ -188,6 +188,7 @@ fn a_published_frame_is_decoded() {
     assert_eq!((cut.kind, cut.at), (BadKind::CutShort, frame.len()));
     assert_eq!(records.next(), None);
 
+    // The load alone, with the timestamp packet as its end.
     let load = only_record(&[&frame[9..], &frame[..9]].concat());
     assert_eq!(load.pc().unwrap().address(), 0xaaaa_e4a9_b600);
     assert_eq!(load.virtual_address().unwrap().address(), 0xaaaa_e65d_da43);

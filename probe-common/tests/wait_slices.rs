@@ -11,7 +11,7 @@ use proptest::prelude::*;
 struct Cpu {
     state: CpuState,
     ring: WaitSlices,
-    /// Beginning, end and owner of each.
+    /// Beginning, end and owner of each slice.
     history: Vec<(u64, u64, CgroupId)>,
 }
 
@@ -113,7 +113,7 @@ proptest! {
     fn the_parts_of_a_wait_add_up_to_it(
         owners in 1_u64..100,
         switches in prop::collection::vec((length(), any::<u64>(), 0_u8..10), 1..300),
-        (before, waited) in (length(), 0.0..1.0),
+        (since_switch, waited_share) in (length(), 0.0..1.0),
     ) {
         let mut cpu = Cpu::new();
         let mut now = 1_000_000_000;
@@ -127,11 +127,11 @@ proptest! {
             };
             cpu.switch(at, next);
         }
-        // A wait ends with the switch that opened the slice, or during it.
-        let end = now + before;
+        // A wait ends with the switch that opened the last slice, or during that slice.
+        let end = now + since_switch;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^53")]
         #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
-        let queued = 1_000_000_000 + ((end - 1_000_000_000) as f64 * waited) as u64;
+        let queued = 1_000_000_000 + ((end - 1_000_000_000) as f64 * waited_share) as u64;
         let wait = WaitSpan { queued, end };
         let parts = cpu.divide(wait);
         prop_assert_eq!(parts.values().sum::<u64>(), end - queued);

@@ -21,8 +21,8 @@ use crate::{
     waits,
 };
 
-/// Counts by owner, CPU and group. Not preallocated: only keys that ran cost memory, and some free
-/// rows of each CPU. User space sets the size.
+/// Counts by owner, CPU and group. Not preallocated: memory is used by the rows of owners that
+/// ran, and by some free rows of each CPU. User space sets the size.
 #[map]
 static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
@@ -33,12 +33,12 @@ const ENOMEM: i32 = -12;
 /// Nanoseconds for which a CPU inserts no row after it found the map full. A pull frees rows.
 pub(crate) const BACK_OFF: u64 = 10_000_000;
 
-/// Takes the charges for which USAGE has no room; one row per group.
+/// Charges for which USAGE has no room: one row per group.
 #[map]
 static OVERFLOW: PerCpuArray<UsageRow> = PerCpuArray::with_max_entries(GROUPS as u32, 0);
 
-/// Nanoseconds by which the program at a switch between two tasks is later than the switch at most,
-/// also in an emulated guest. A time stamp that is older is not that of the switch.
+/// Maximum nanoseconds from a switch between two tasks to its program, also in an emulated guest.
+/// An older time stamp is not that of the switch.
 const LONGEST_DELAY: u64 = 100_000;
 
 /// An unknown time or delay.
@@ -67,7 +67,7 @@ pub(crate) enum Moment {
 /// the CPU leaves idle with cold caches. Clock counters are set back to this time stamp, but not by
 /// more than [`LONGEST_DELAY`] between two tasks: a kernel that is not preemptible takes the time
 /// stamp at the wake-up that led to the switch, and the outgoing task runs on until its system call
-/// ends. In [`Moment::SwitchIn`], which is later, nothing tells this from the program's own delay.
+/// ends. At [`Moment::SwitchIn`] there is no such limit: the program itself may be that late.
 #[inline(always)]
 pub(crate) fn read(state: &mut CpuState, moment: Moment) {
     // The verifier drops the look-up where no clock is counted.
@@ -94,16 +94,16 @@ pub(crate) fn read(state: &mut CpuState, moment: Moment) {
 #[inline(never)]
 fn read_all(state: &mut CpuState, switched_at: u64, longest_delay: u64) {
     let mut group = 0;
-    let mut first = true;
+    let mut is_first_of_group = true;
     // Not an Option: before 6.3 the verifier refuses to read the unset half of a spilled None.
     let mut delay = UNKNOWN;
     for slot in counters::slots() {
         state.delta[slot] = 0;
         if !is_running(state, slot as u64) {
-            if first {
+            if is_first_of_group {
                 state.running[group & (GROUPS - 1)].delta = 0;
             }
-        } else if let Some(value) = counters::read(state, slot, first) {
+        } else if let Some(value) = counters::read(state, slot, is_first_of_group) {
             let mut counter = value.counter;
             if CLOCKS.load() >> slot & 1 == 1
                 && switched_at != UNKNOWN
@@ -127,19 +127,19 @@ fn read_all(state: &mut CpuState, switched_at: u64, longest_delay: u64) {
                 state.counts.rebased += 1;
             }
             state.last[slot] = counter;
-            if first {
+            if is_first_of_group {
                 update_time(&mut state.enabled[group & (GROUPS - 1)], value.enabled);
                 update_time(&mut state.running[group & (GROUPS - 1)], value.running);
             }
         } else {
             state.counts.read_errors += 1;
-            if first {
+            if is_first_of_group {
                 state.enabled[group & (GROUPS - 1)].delta = 0;
                 state.running[group & (GROUPS - 1)].delta = 0;
             }
         }
-        first = GROUP_ENDS.load() >> slot & 1 == 1;
-        group += usize::from(first);
+        is_first_of_group = GROUP_ENDS.load() >> slot & 1 == 1;
+        group += usize::from(is_first_of_group);
     }
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
@@ -171,13 +171,13 @@ pub(crate) fn switch_group(state: &mut CpuState, group: u64, events: u64) {
     (state.live, state.live_events) = (group, events);
     let mut index = 0;
     for slot in counters::slots() {
-        let first = slot as u64 == ROTATED.load();
+        let is_first_of_group = slot as u64 == ROTATED.load();
         if slot as u64 >= ROTATED.load()
             && is_running(state, slot as u64)
-            && let Some(value) = counters::read(state, slot, first)
+            && let Some(value) = counters::read(state, slot, is_first_of_group)
         {
             state.last[slot] = value.counter;
-            if first {
+            if is_first_of_group {
                 state.enabled[index & (GROUPS - 1)].last = value.enabled;
                 state.running[index & (GROUPS - 1)].last = value.running;
             }
@@ -208,11 +208,11 @@ fn update_time(time: &mut GroupTime, now: u64) {
     time.last = now;
 }
 
-/// The share that takes all of what [`read`] found.
+/// The share for all of what [`read`] found. Shares are in 1/65536.
 const ALL: u64 = 1 << 16;
 
-/// Charges what [`read`] found: `share` of it to `other`, the rest to `owner`. `estimated` is the
-/// nanoseconds that were divided between them by an estimate.
+/// Charges what [`read`] found: `share` of it to `other`, the rest to `owner`. `estimated` is how
+/// many nanoseconds are divided between the two by an estimate.
 #[inline(always)]
 pub(crate) fn charge(
     state: &mut CpuState,
@@ -222,17 +222,18 @@ pub(crate) fn charge(
     mut estimated: u64,
 ) {
     if share != 0 {
-        let other_estimated = take(&mut estimated, share);
+        let other_estimated = take_share(&mut estimated, share);
         charge_share(state, other.cgroup, other.tgid, share, other_estimated);
     }
     charge_rest(state, owner.cgroup, owner.tgid, estimated);
     state.counts.charges += 1;
 }
 
-/// The share of the task that ran for the last `ran` nanoseconds of a slice of `length`.
+/// The share, in 1/65536, of the task that ran for the last `ran` nanoseconds of a slice of
+/// `length`.
 #[inline(always)]
 pub(crate) fn share(ran: u64, length: u64) -> u64 {
-    // In 1/65536, so that no product overflows.
+    // With this unit no product overflows.
     if ran < length {
         (ran << 16) / length
     } else if ran - length < length >> 3 {
@@ -244,13 +245,13 @@ pub(crate) fn share(ran: u64, length: u64) -> u64 {
     }
 }
 
-/// Charges `share` of 65,536 parts of what was read. Not inlined, like [`read_all`].
+/// Charges `share` (in 1/65536) of what was read. Not inlined, like [`read_all`].
 #[inline(never)]
 fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64, estimated: u64) {
     // Waits of the slice ended at switches that were seen: they belong to the owner alone.
     charge_part(state, (cgroup, tgid), estimated, |from, slot| match slot {
         Some(slot) if waits::is_counter(slot) => 0,
-        _ => take(from, share),
+        _ => take_share(from, share),
     });
 }
 
@@ -265,7 +266,7 @@ fn charge_part(
     state: &mut CpuState,
     (cgroup, tgid): (CgroupId, u32),
     estimated: u64,
-    part: impl Fn(&mut u64, Option<usize>) -> u64,
+    take_part: impl Fn(&mut u64, Option<usize>) -> u64,
 ) {
     let mut key = UsageKey {
         cgroup,
@@ -274,10 +275,10 @@ fn charge_part(
         group: 0,
     };
     let mut row: Option<&'static mut UsageRow> = None;
-    let mut at = 0;
+    let mut index_in_group = 0;
     let mut group = 0;
     for slot in counters::slots() {
-        if at == 0 {
+        if index_in_group == 0 {
             let rotated = slot as u64 == ROTATED.load();
             key.group = if rotated {
                 state.live as u16
@@ -298,25 +299,26 @@ fn charge_part(
                 } else {
                     &mut state.enabled[group & (GROUPS - 1)].delta
                 };
-                row.enabled += part(enabled, None);
-                row.running += part(&mut state.running[group & (GROUPS - 1)].delta, None);
+                row.enabled += take_part(enabled, None);
+                row.running += take_part(&mut state.running[group & (GROUPS - 1)].delta, None);
                 row.estimated += estimated;
             }
         }
         if let Some(row) = &mut row {
-            row.counts[at & (GROUP_COUNTERS - 1)] += part(&mut state.delta[slot], Some(slot));
+            row.counts[index_in_group & (GROUP_COUNTERS - 1)] +=
+                take_part(&mut state.delta[slot], Some(slot));
         }
-        at += 1;
+        index_in_group += 1;
         if GROUP_ENDS.load() >> slot & 1 == 1 {
             group += 1;
-            at = 0;
+            index_in_group = 0;
         }
     }
 }
 
-/// Takes a share out of `from`, and returns it.
+/// Takes a share (in 1/65536) out of `from`, and returns it.
 #[inline(always)]
-fn take(from: &mut u64, share: u64) -> u64 {
+fn take_share(from: &mut u64, share: u64) -> u64 {
     let part = (*from >> 16) * share + (((*from & 0xffff) * share) >> 16);
     *from -= part;
     part
@@ -330,14 +332,14 @@ fn row_of(state: &mut CpuState, key: &UsageKey) -> Option<&'static mut UsageRow>
     unsafe { row.as_mut() }
 }
 
-/// Frees the row if its words have this sum. Returns whether it did.
+/// Frees the row if its words have this sum. Returns whether the row was freed.
 #[inline(always)]
 pub(crate) fn free_row(key: [u64; 2], sum: u64) -> bool {
     // SAFETY: a key is two words without padding, and any two words are a key (`pod!`).
     let key: UsageKey = unsafe { core::mem::transmute(key) };
     // SAFETY: only this CPU writes the row.
-    let same = unsafe { USAGE.get(key) }.is_some_and(|row| row.sum() == sum);
-    same && USAGE.remove(key).is_ok()
+    let is_unchanged = unsafe { USAGE.get(key) }.is_some_and(|row| row.sum() == sum);
+    is_unchanged && USAGE.remove(key).is_ok()
 }
 
 /// A key that no owner has.
@@ -351,9 +353,10 @@ pub(crate) fn spare_key() -> UsageKey {
     }
 }
 
-/// Makes the kernel keep more free rows of a map on this CPU, by a row that no owner has. It starts
-/// with one to four and refills when one is taken (kernel/bpf/memalloc.c), but only once interrupts
-/// are on again: not during a switch, a chunk, or the samples of one interrupt.
+/// Makes the kernel keep more free rows of a map on this CPU: inserts and removes a row that no
+/// owner has. The kernel starts with one to four free rows and refills when one is taken
+/// (kernel/bpf/memalloc.c), but only once interrupts are on again: not during a switch, a chunk, or
+/// the samples of one interrupt.
 #[inline(always)]
 pub(crate) fn preallocate<K, V>(map: &HashMap<K, V>, key: &K, value: &V) {
     let _ = map.insert(key, value, BPF_NOEXIST.into());
@@ -366,7 +369,8 @@ pub(crate) fn preallocate_rows(state: &CpuState) {
     preallocate(&USAGE, &spare_key(), &state.new_row);
 }
 
-/// Not inlined: one copy for all slots that may be the first of a group.
+/// The row of `key`, inserted if it is missing; the group's overflow row if the map refuses it. Not
+/// inlined: one copy for all slots that may be the first of a group.
 #[inline(never)]
 fn find_or_insert(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
     if let Some(row) = USAGE.get_ptr_mut(key) {
@@ -383,7 +387,8 @@ fn find_or_insert(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
             return row;
         }
         match inserted.err() {
-            // Costly: the kernel adds up the rows of all CPUs under one lock.
+            // Inserting into a full map is costly: the kernel adds up the rows of all CPUs under
+            // one lock.
             Some(E2BIG) => {
                 if state.counts.full.is_multiple_of(LifecycleKind::FULL_EVERY) {
                     lifecycle::notify(LifecycleKind::RowsFull, cpu());

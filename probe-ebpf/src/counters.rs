@@ -1,6 +1,6 @@
-//! The counters: one map per slot, filled by user space with a perf event for each possible CPU, or
-//! a counter of [`waits`](crate::waits). The frozen globals give the number of slots and their
-//! groups.
+//! The counters. A slot shows a perf event, which user space puts into the slot's map for each
+//! possible CPU, or a counter of [`waits`](crate::waits). Frozen globals give the number of slots
+//! and their groups.
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
@@ -15,7 +15,8 @@ use probe_common::{CpuState, SLOTS};
 
 use crate::waits;
 
-/// Number of slots in use: 0..EVENTS. A rotated group uses only as many slots as it has counters.
+/// Number of slots in use: 0..EVENTS. A rotated group with fewer counters than another leaves the
+/// last slots empty.
 #[unsafe(no_mangle)]
 pub(crate) static EVENTS: Global<u64> = Global::new(0);
 
@@ -78,7 +79,8 @@ pub(crate) fn read(
     let Some(counter) = waits::counter(state, slot) else {
         return read_event(slot, state.place);
     };
-    // Such a counter always runs. Reading the clock takes longer than all else here.
+    // A counter of waits always runs, so the current time serves as both times. Reading the clock
+    // takes longer than all else here.
     let now = match needs_times {
         // SAFETY: the helper has no preconditions.
         true => unsafe { bpf_ktime_get_ns() },

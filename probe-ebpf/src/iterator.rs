@@ -1,13 +1,13 @@
-//! Shared code of iterator programs: [`walk`] walks a whole kernel list in the first call.
+//! Shared code of iterator programs. The kernel calls such a program for each object of the
+//! iterator. [`walk`] ignores these objects, and walks a whole kernel list in the first call.
 //!
-//! Walks use an iterator because it runs in the reader's context and can be preempted. The objects
-//! that the iterator itself visits are ignored.
+//! Walks use an iterator because its programs run in the reader's context and can be preempted.
 
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{helpers::generated::bpf_loop, maps::Array};
 
-/// Most steps of a walk: the limit of `bpf_loop`, above any number of threads and processes.
+/// Maximum steps of a walk: the limit of `bpf_loop`, above any number of threads and processes.
 const MAX_STEPS: u32 = 1 << 23;
 
 /// The kernel's `struct bpf_iter_meta`, to which the context of an iterator's program points first.

@@ -166,7 +166,7 @@ impl UntypedTask {
         read(self.cgroup_set().wrapping_add(CSS_SET_DFL_CGRP.load()))
     }
 
-    /// Its id in a pid namespace, given by address and depth; None where it has none.
+    /// Its id in the pid namespace with this address and depth; None where it has no id.
     #[inline(always)]
     pub(crate) fn id_in(self, wanted: u64, depth: u64) -> Option<u32> {
         let (nr, namespace) = self.upid(depth)?;
@@ -266,12 +266,12 @@ impl Task {
         self.0.wrapping_add(TASK_COMM.load() as usize)
     }
 
-    /// Nanoseconds for which it ran, at the switch that takes it off the CPU; at most `limit` if
-    /// they come from `last_arrival`.
+    /// Nanoseconds for which this outgoing task ran: since `last_arrival` if that is at most
+    /// `limit`, else the scheduler's own count.
     ///
     /// The scheduler's own count restarts when a task changes its group's `cfs_rq`, also on one
-    /// CPU: the kernel does that to each task that exits. `last_arrival` survives it, but the
-    /// kernel does not set it at each switch.
+    /// CPU: the kernel does that to each task that exits. `last_arrival` stays, but the kernel
+    /// does not set it at each switch.
     #[inline(always)]
     pub(crate) fn ran(self, limit: u64) -> u64 {
         if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX
@@ -286,7 +286,8 @@ impl Task {
     }
 
     /// Nanoseconds that the scheduler has counted for it since it was switched in or changed its
-    /// `cfs_rq`. Too many for real-time tasks: the scheduler does not keep this time for them.
+    /// `cfs_rq`. Too many for real-time tasks: the scheduler does not keep the start of their
+    /// run.
     #[inline(always)]
     fn accounted(self) -> u64 {
         let entity = self.0.wrapping_add(TASK_SE.load() as usize);

@@ -18,7 +18,7 @@ use crate::{kernel::Task, slice, state::cpu};
 /// The target of the messages.
 const TARGET: &str = "kernel";
 
-/// Counts of messages by kind, and the readings that the next run is compared with.
+/// Counts of messages by kind, and the counters' readings with which the next run compares its own.
 #[map]
 static KERNEL_LOG: PerCpuArray<LogCpu> = PerCpuArray::with_max_entries(1, 0);
 
@@ -28,8 +28,8 @@ pub(crate) fn is_on() -> bool {
     level_enabled(Level::Debug)
 }
 
-/// Whether this program may log. Programs that can be preempted set `busy`, and may not. A CPU that
-/// is not armed counts nothing, and has nothing to report.
+/// Whether this program may log. Programs that can be preempted set `busy`, and may not log. A CPU
+/// that is not armed counts nothing, and has nothing to report.
 #[inline(always)]
 pub(crate) fn may_log(state: &CpuState) -> bool {
     state.busy == 0 && state.armed == CpuState::ARMED
@@ -37,7 +37,7 @@ pub(crate) fn may_log(state: &CpuState) -> bool {
 
 #[inline(always)]
 fn this_cpu() -> Option<&'static mut LogCpu> {
-    // SAFETY: a per-CPU value; programs that interrupt each other use different kinds.
+    // SAFETY: a per-CPU value; programs that interrupt each other send different kinds.
     unsafe { KERNEL_LOG.get_ptr_mut(0)?.as_mut() }
 }
 
@@ -95,12 +95,12 @@ pub(crate) fn row_refused(key: &UsageKey, error: i32) {
     );
 }
 
-/// Logs counters that went back in the last run of a program, and a missed switch to `task`, the
-/// outgoing task.
+/// Logs a counter that went back in the last run of a program, and a missed switch to `task`, the
+/// running or outgoing task.
 ///
-/// Called at the start of a run, where the verifier checks this code once. It checks the code that
-/// counts these anomalies up to a hundred times: a test of the log level there would lengthen every
-/// path.
+/// Called at the start of a run, where the verifier checks this code once. The verifier checks the
+/// code that counts these anomalies up to a hundred times: a test of the log level there would
+/// lengthen every path.
 #[inline(always)]
 pub(crate) fn log_anomalies(state: &CpuState, task: Task) {
     if is_on() && may_log(state) {
@@ -136,7 +136,7 @@ fn log_counter_back(state: &CpuState) {
     }
 }
 
-/// Logs a missed switch to `task`, the outgoing task.
+/// Logs a missed switch to `task`, the running or outgoing task.
 #[inline(never)]
 fn switch_missed(state: &CpuState, task: Task) {
     // SAFETY: the helper has no preconditions.

@@ -24,7 +24,7 @@ const WAKE_FROM: u64 = RING_SIZE as u64 / 4;
 static LIFECYCLE: RingBuf = RingBuf::with_byte_size(RING_SIZE, 0);
 
 /// Buffer for the record of a path, which is too large for the stack. From Linux 7.0 on programs at
-/// tracepoints may be preempted, but not those that get a path: the kernel calls them with
+/// tracepoints may be preempted, but not those that get a path: the kernel calls these with
 /// `trace_cgroup_path_lock` held, which one CPU has at a time.
 #[map]
 static RECORD: PerCpuArray<LifecycleRecord> = PerCpuArray::with_max_entries(1, 0);
@@ -120,8 +120,8 @@ unsafe fn output(kind: LifecycleKind, id: u64, record: *mut c_void, len: u64) {
     }
 }
 
-/// The flag of `bpf_ringbuf_output` that wakes the reader if a record of `size` bytes fills a batch
-/// of `from` bytes.
+/// The flag for `bpf_ringbuf_output`: the reader is woken if the ring has at least `from` bytes
+/// with the next record of `size` bytes.
 #[inline(always)]
 pub(crate) fn wake_up(ring: &RingBuf, from: u64, size: u64) -> u64 {
     let waiting = ring.query(u64::from(BPF_RB_AVAIL_DATA));

@@ -1,5 +1,5 @@
-//! pmuscope's eBPF programs, one file each in `programs`. They only add: user space does names,
-//! ratios and scaling.
+//! pmuscope's eBPF programs, one file each in `programs`. They only sum counts: user space does
+//! names, ratios and scaling.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]

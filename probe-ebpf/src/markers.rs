@@ -32,7 +32,7 @@ static MARKER_CGROUP: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 static MARKER_WAKE_FROM: Global<u64> = Global::new(0);
 
-/// Levels below the root at which the observed cgroup is looked for.
+/// Levels of the cgroup tree that are searched for the observed cgroup.
 const LEVELS: i32 = 32;
 
 /// Whether the current task, of the process `tgid`, is observed.
@@ -79,10 +79,10 @@ pub(crate) fn read_name(record: &mut Marker, name: u64) {
     if name == 0 {
         return;
     }
-    let mut read = text(record, name);
+    let mut read = read_text(record, name);
     if read < 0 {
         let mut byte = 0_u8;
-        // Both pages that the name may span; the second may not exist.
+        // Faults in both pages that the name may span; the second may not exist.
         let mut at = name;
         let mut tries = 0;
         while tries < 2 {
@@ -91,7 +91,7 @@ pub(crate) fn read_name(record: &mut Marker, name: u64) {
             at = name.wrapping_add(MARKER_NAME as u64 - 1);
             tries += 1;
         }
-        read = text(record, name);
+        read = read_text(record, name);
     }
     record.len = match read {
         // The length counts the terminating NUL.
@@ -102,7 +102,7 @@ pub(crate) fn read_name(record: &mut Marker, name: u64) {
 }
 
 #[inline(always)]
-fn text(record: &mut Marker, name: u64) -> i64 {
+fn read_text(record: &mut Marker, name: u64) -> i64 {
     let buffer = (&raw mut record.name).cast();
     // SAFETY: the buffer has this size; the helper checks the address.
     unsafe { bpf_probe_read_user_str(buffer, MARKER_NAME as u32, name as *const _) }

@@ -13,8 +13,8 @@ pub(crate) struct Owner {
     pub(crate) tgid: u32,
 }
 
-/// 0: rows are keyed by cgroup. 1: all rows are keyed by process too. 2: all rows except those of
-/// samples are.
+/// 0: rows are keyed by cgroup. 1: rows are keyed by cgroup and process. 2: as 1, but rows of
+/// samples are keyed by cgroup only.
 #[unsafe(no_mangle)]
 pub(crate) static BY_PROCESS: Global<u8> = Global::new(0);
 

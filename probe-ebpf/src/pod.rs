@@ -4,7 +4,7 @@ use core::arch::asm;
 
 use probe_common::spe::{LATENCY_BUCKETS, SpeRow};
 
-/// An atomic add; core has none for this target.
+/// Adds `n` to a word atomically; core has no atomics for this target.
 ///
 /// # Safety
 ///
@@ -21,8 +21,8 @@ pub(crate) fn bucket(cycles: u16) -> usize {
     masked::<LATENCY_BUCKETS>(SpeRow::bucket(cycles))
 }
 
-/// An index into `N` values, with a bound that the verifier sees. LLVM knows the bound of some
-/// indices, and would drop the mask.
+/// An index into `N` values, with a bound that the verifier sees. In assembly: LLVM would drop the
+/// mask of an index whose bound it knows.
 #[inline(always)]
 pub(crate) fn masked<const N: usize>(mut index: usize) -> usize {
     const { assert!(N == 32) };

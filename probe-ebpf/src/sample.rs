@@ -60,7 +60,7 @@ offsets! {
     SAMPLE_WITH_ADDRESSES;
     /// 1: the table of data pages is filled.
     SAMPLE_WITH_PAGES;
-    /// Bit n: event n counts nothing but what it samples.
+    /// Bit n: the counter of event n counts only what the event samples.
     SAMPLE_COUNTED;
     /// Bit n: event n is precise.
     SAMPLE_PRECISE;
@@ -68,9 +68,9 @@ offsets! {
     SAMPLE_WEIGHED;
     /// Bit n: samples of event n may have a data address, and the table of data pages is filled.
     SAMPLE_ADDRESSED;
-    /// Bit n: only memory accesses of event n count; its other samples are left out.
+    /// Bit n: samples of event n that are not memory accesses are left out.
     SAMPLE_ACCESSES;
-    /// The minimum weight of an access.
+    /// With [`SAMPLE_ACCESSES`]: accesses of a lower known weight are left out too.
     SAMPLE_LEAST_WEIGHT;
 }
 
@@ -151,7 +151,8 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     // SAFETY: a per-CPU value; the kernel runs no second such program on this CPU meanwhile.
     let counts: &mut SampleCpu = unsafe { &mut *counts };
     counts.samples += 1;
-    // Before the generation is read: user space waits for runs that may have read the previous one.
+    // The count is stored before the generation is read: user space waits for runs that may have
+    // read the previous generation.
     keep_order();
     let started = if counts.samples.is_multiple_of(SampleCpu::MEASURE_EVERY) {
         now()
@@ -282,7 +283,7 @@ fn setting(setting: SampleSetting) -> u64 {
     SAMPLE_SETTINGS.get(setting as u32).copied().unwrap_or(0)
 }
 
-/// The owner of the open slice, as accounting has it.
+/// The owner of the open slice; unattributed where this CPU counts nothing.
 #[inline(always)]
 fn owner() -> Owner {
     let unknown = Owner {
@@ -376,7 +377,7 @@ fn add_addresses(
     data: &SampleData,
     period: u64,
 ) {
-    let at = |address: u64, page: u8| AddressKey {
+    let key_at = |address: u64, page: u8| AddressKey {
         address,
         tgid: if AddressKey::is_kernel(address) {
             owner.tgid
@@ -392,11 +393,11 @@ fn add_addresses(
         ..AddressRow::ZERO
     };
     if SAMPLE_WITH_ADDRESSES.load() == 1 {
-        let key = at(instruction(ctx), 0);
+        let key = key_at(instruction(ctx), 0);
         counts.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key, &increment));
     }
     if SAMPLE_WITH_PAGES.load() == 1 && data.page != 0 {
-        let key = at(data.page << (SAMPLE_PAGE_SHIFT.load() & 63), 1);
+        let key = key_at(data.page << (SAMPLE_PAGE_SHIFT.load() & 63), 1);
         if data.weight != 0 {
             increment.timed = 1;
             increment.cycles = u64::from(SampleRow::clamped(data.weight));
@@ -421,12 +422,12 @@ fn instruction(ctx: *mut bpf_perf_event_data) -> u64 {
 #[inline(always)]
 fn add_to(table: &Array<AddressSlot>, key: &AddressKey, increment: &AddressRow) -> bool {
     let slots = SAMPLE_SLOTS.load() as u32;
-    let (first, base) = (key.hash(), u32::from(key.cpu) * slots);
+    let (hash, base) = (key.hash(), u32::from(key.cpu) * slots);
     let read = setting(SampleSetting::Read);
     let mut tried = 0;
     while tried < TRIES {
-        let at = first.wrapping_add(tried) & (slots - 1);
-        let Some(slot) = table.get_ptr_mut(base + at) else {
+        let index = hash.wrapping_add(tried) & (slots - 1);
+        let Some(slot) = table.get_ptr_mut(base + index) else {
             return false;
         };
         // SAFETY: a slot of this CPU; the kernel runs no second such program on it meanwhile.

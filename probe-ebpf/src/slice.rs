@@ -76,16 +76,17 @@ pub(crate) fn forget(state: &mut CpuState) {
     state.set = 0;
 }
 
-/// Charges the open slice, which `prev` ends, to the owner stored when it was opened. Counts a move
-/// of `prev` by another task since then. `set` is the current `css_set` of `prev`.
+/// Charges the open slice to the owner stored when it was opened, and counts a move of `prev` by
+/// another task ([`count_move`]). `prev` is the running or outgoing task, and `set` its current
+/// `css_set`.
 #[inline(always)]
 pub(crate) fn charge(state: &mut CpuState, prev: Task, set: u64) {
     count_move(state, prev, set);
     charge_slice(state, prev);
 }
 
-/// Counts a move of `prev` by another task: `prev` is switched out, and no longer belongs to the
-/// owner of the open slice. `set` is the current `css_set` of `prev`.
+/// Counts a move of `prev` by another task: `prev` is the task of the open slice, and no longer
+/// belongs to the slice's owner. `set` is the current `css_set` of `prev`.
 #[inline(always)]
 pub(crate) fn count_move(state: &mut CpuState, prev: Task, set: u64) {
     let in_its_set = state.set != 0 && state.set == set;
@@ -98,8 +99,8 @@ pub(crate) fn count_move(state: &mut CpuState, prev: Task, set: u64) {
     }
 }
 
-/// Charges the open slice. Where the hook does not see the incoming task, the owner is the cgroup
-/// of the outgoing one; idle then counts as the root cgroup.
+/// Charges the open slice. An unknown owner is the cgroup of `prev`: the hook did not see this task
+/// come in. Idle then counts as the root cgroup.
 #[inline(always)]
 fn charge_slice(state: &mut CpuState, prev: Task) {
     waits::charge(state);
@@ -116,8 +117,8 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
             lifecycle::notify(LifecycleKind::SwitchMissed, cpu());
         }
         let length = state.length;
-        // The scheduler keeps no time for the idle task: it ran for the rest of the slice after the
-        // other task.
+        // The scheduler keeps no time for the idle task. Idle ran for what the slice's task left of
+        // the slice.
         let ran = if prev.pid() == 0 {
             length.saturating_sub(Task::ran_by_address(state.task).unwrap_or(length))
         } else {

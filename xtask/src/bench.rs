@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: timing, compared within one run as ratios; never part of a test.
+//! `cargo xtask bench`: runs the benchmarks, which compare times within one run as ratios. They are
+//! never part of a test.
 
 use anyhow::Result;
 

@@ -27,8 +27,8 @@ pub(crate) struct Binaries {
 }
 
 impl Binaries {
-    /// Builds the binaries that run in guests of these architectures, in one call: a crate of one
-    /// is compiled while the other's next waits.
+    /// Builds the binaries that run in guests of these architectures, in one call of cargo: it
+    /// compiles crates of one architecture while crates of the other wait for their dependencies.
     pub(crate) fn for_guests(
         archs: impl IntoIterator<Item = Arch>,
     ) -> Result<BTreeMap<Arch, Self>> {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{build, sh};
 
-/// The recording.
+/// The recording that the demo shows.
 pub(crate) fn recording() -> PathBuf {
     sh::root().join("tests/fixtures/recordings/demo.jsonl")
 }

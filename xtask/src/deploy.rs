@@ -53,24 +53,24 @@ pub(crate) fn tests(pmuscope: &Path) -> Result<Option<TestCounts>> {
     tests.env("PMUSCOPE", pmuscope);
     tests.env("PYTHONDONTWRITEBYTECODE", "1");
     let mut started = tests.stderr(Stdio::piped()).spawn();
-    let tests = started
+    let child = started
         .as_mut()
         .map_err(|error| anyhow!("cannot start Python: {error}"))?;
-    let stderr = tests
+    let stderr = child
         .stderr
         .take()
         .context("Python has no standard error")?;
-    let mut last = [String::new(), String::new()];
+    let mut last_lines = [String::new(), String::new()];
     for line in BufReader::new(stderr).lines() {
         let line = line?;
         eprintln!("{line}");
         if !line.is_empty() {
-            last.rotate_left(1);
-            last[1] = line;
+            last_lines.rotate_left(1);
+            last_lines[1] = line;
         }
     }
-    let status = tests.wait()?;
-    let counts = counts(&last);
+    let status = child.wait()?;
+    let counts = counts(&last_lines);
     ensure!(
         status.success() || counts.is_some_and(|counts| counts.failed > 0),
         "the tests ended with {status}"
@@ -81,7 +81,7 @@ pub(crate) fn tests(pmuscope: &Path) -> Result<Option<TestCounts>> {
 /// The numbers in unittest's last two lines, such as `Ran 64 tests in 70.1s` and
 /// `FAILED (failures=1, errors=2, skipped=3)`.
 fn counts([ran, result]: &[String; 2]) -> Option<TestCounts> {
-    let all: usize = ran.strip_prefix("Ran ")?.split(' ').next()?.parse().ok()?;
+    let total: usize = ran.strip_prefix("Ran ")?.split(' ').next()?.parse().ok()?;
     let number = |name: &str| {
         let rest = result.split(&format!("{name}=")).nth(1)?;
         let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
@@ -90,7 +90,7 @@ fn counts([ran, result]: &[String; 2]) -> Option<TestCounts> {
     let failed = number("failures").unwrap_or(0) + number("errors").unwrap_or(0);
     let skipped = number("skipped").unwrap_or(0);
     Some(TestCounts {
-        passed: all - failed - skipped,
+        passed: total - failed - skipped,
         failed,
         skipped,
     })
@@ -116,7 +116,8 @@ fn environment() -> Result<std::path::PathBuf> {
     let optional = requirements.with_file_name("requirements-pictures.txt");
     let mut wanted = fs::read(&requirements).context("cannot read requirements.txt")?;
     wanted.extend(fs::read(&optional).context("cannot read requirements-pictures.txt")?);
-    // Lists the installed packages. Written last, so that an incomplete environment is rebuilt.
+    // The list of installed packages. It is written last, so that an incomplete environment is
+    // rebuilt.
     let installed = directory.join("requirements.txt");
     if fs::read(&installed).is_ok_and(|installed| installed == wanted) {
         return Ok(python);

@@ -1,5 +1,5 @@
 //! Checks of dependencies: cargo-deny checks licences, bans and sources (deny.toml), cargo-shear
-//! finds unused ones.
+//! finds unused dependencies.
 
 use anyhow::{Context as _, Result};
 

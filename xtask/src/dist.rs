@@ -78,7 +78,8 @@ fn write() -> Result<()> {
     fs::write(directory.join("SHA256SUMS"), sums).context("cannot write SHA256SUMS")
 }
 
-/// All files with their names, made from the binaries by architecture.
+/// Name and content of every release file except SHA256SUMS, made from the binaries by
+/// architecture.
 fn files(binaries: &[(&str, Vec<u8>)], modified: u64) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for (architecture, binary) in binaries {
@@ -126,9 +127,9 @@ fn chart(modified: u64) -> Result<Vec<u8>> {
 /// The modification time in archives, in seconds of Unix time: `SOURCE_DATE_EPOCH`, or the time of
 /// the commit. So the same sources make the same files.
 fn modified() -> u64 {
-    let set = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let from_env = std::env::var("SOURCE_DATE_EPOCH").ok();
     let commit = || sh::output(sh::command("git").args(["log", "-1", "--format=%ct"]));
-    let time = set.or_else(commit);
+    let time = from_env.or_else(commit);
     time.and_then(|time| time.trim().parse().ok()).unwrap_or(0)
 }
 
@@ -173,9 +174,9 @@ fn check_static(binary: &[u8]) -> Result<()> {
     let interpreters = [&b"/ld-musl-"[..], b"/ld-linux"];
     let head = &binary[..binary.len().min(4096)];
     let mut names = interpreters.iter();
-    let found = names.any(|name| head.windows(name.len()).any(|part| part == *name));
+    let is_dynamic = names.any(|name| head.windows(name.len()).any(|part| part == *name));
     ensure!(
-        !found,
+        !is_dynamic,
         "names a dynamic linker: it does not start in an empty image"
     );
     Ok(())

@@ -3,8 +3,8 @@
 //! on something this machine already has.
 //!
 //! The root has its own mount namespace. It shares the kernel, processes, network, cgroups and
-//! devices of this machine, and its settings for package registries. It has no pid namespace:
-//! inside one, pmuscope could name no function and no process.
+//! devices of this machine, and its settings for package registries. It has no pid namespace of
+//! its own: there pmuscope could name neither functions nor processes.
 
 use std::{
     env, fs,
@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::{debian, sh};
 
 /// Packages to install before the README's first command. The README asks for rustup and a C
-/// compiler; the rest is needed to clone.
+/// compiler; ca-certificates and git are needed to clone.
 const PACKAGES: &str = "gcc,libc6-dev,ca-certificates,git";
 
 /// Files and directories outside of home with settings for package registries.
@@ -64,17 +64,17 @@ pub(crate) fn run() -> Result<()> {
     );
     let need = "`cargo xtask fresh` needs mmdebstrap";
     debian::install(&debian::missing(&[("mmdebstrap", "mmdebstrap")]), need)?;
-    let changed = sh::output(sh::command("git").args(["status", "--porcelain"]));
-    if changed.is_none_or(|files| !files.is_empty()) {
+    let uncommitted = sh::output(sh::command("git").args(["status", "--porcelain"]));
+    if uncommitted.is_none_or(|files| !files.is_empty()) {
         println!("xtask: what is not committed is not in the clone that is tried");
     }
 
     let root = sh::target_dir().join("fresh");
     remove(&root)?;
     fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
-    debian_root(&root)?;
-    settings(&root)?;
-    toolchain(&root)?;
+    make_debian_root(&root)?;
+    copy_settings(&root)?;
+    copy_toolchain(&root)?;
     let clone = root.join(CLONE);
     let mut git = sh::command("git");
     // Without hard links: the new root shares no files with this one.
@@ -96,7 +96,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// Makes a minimal Debian of this machine's release, from its mirror.
-fn debian_root(root: &Path) -> Result<()> {
+fn make_debian_root(root: &Path) -> Result<()> {
     let mut make = Command::new("mmdebstrap");
     make.args(["--quiet", "--variant=apt"]);
     make.arg(format!("--include={PACKAGES}"));
@@ -107,7 +107,7 @@ fn debian_root(root: &Path) -> Result<()> {
 }
 
 /// Copies this machine's settings for package registries.
-fn settings(root: &Path) -> Result<()> {
+fn copy_settings(root: &Path) -> Result<()> {
     let existing: Vec<_> = SETTINGS
         .iter()
         .map(|file| Path::new("/").join(file))
@@ -122,7 +122,7 @@ fn settings(root: &Path) -> Result<()> {
 
 /// Copies rustup, the pinned toolchain and cargo's settings, but no installed programs or cached
 /// crates.
-fn toolchain(root: &Path) -> Result<()> {
+fn copy_toolchain(root: &Path) -> Result<()> {
     let home = |variable: &str, default: &str| -> Result<PathBuf> {
         if let Some(dir) = env::var_os(variable) {
             return Ok(dir.into());
@@ -143,7 +143,7 @@ fn toolchain(root: &Path) -> Result<()> {
     for part in ["settings.toml", "update-hashes"] {
         copy(&rustup.join(part), &to)?;
     }
-    // A toolchain may be a link to the directory of another.
+    // A toolchain may be a link to the directory of another toolchain.
     let files = rustup.join("toolchains").join(toolchain).join(".");
     copy(&files, &to.join("toolchains").join(toolchain))?;
     let to = root.join("root/.cargo");

@@ -59,8 +59,8 @@ pub(crate) fn check() -> Result<()> {
     let source = sh::root().join("probe-user/src");
     let mut wrong = Vec::new();
     for file in files(&source)? {
-        let below = file.strip_prefix(&source).unwrap_or(&file);
-        let Some(module) = module_of(below) else {
+        let relative = file.strip_prefix(&source).unwrap_or(&file);
+        let Some(module) = module_of(relative) else {
             continue;
         };
         let text = fs::read_to_string(&file)?;
@@ -69,7 +69,7 @@ pub(crate) fn check() -> Result<()> {
             named
                 .iter()
                 .filter_map(|other| violation(&module, other))
-                .map(|reason| format!("probe-user/src/{}: {reason}", below.display())),
+                .map(|reason| format!("probe-user/src/{}: {reason}", relative.display())),
         );
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -93,10 +93,11 @@ pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The library's module that a file belongs to. None for lib.rs and the binary, which may name all.
+/// The library's module that a file belongs to. None for lib.rs and the binary, which may name all
+/// modules.
 fn module_of(file: &Path) -> Option<String> {
-    let first = file.iter().next()?.to_str()?;
-    let module = first.strip_suffix(".rs").unwrap_or(first);
+    let top_level = file.iter().next()?.to_str()?;
+    let module = top_level.strip_suffix(".rs").unwrap_or(top_level);
     (!["lib", "bin"].contains(&module)).then(|| module.to_owned())
 }
 
@@ -126,7 +127,7 @@ fn violation(module: &str, other: &str) -> Option<String> {
     }
 }
 
-/// The modules after `crate::` anywhere in a file.
+/// The modules that a file names, anywhere after `crate::`.
 fn modules_named(text: &str) -> Result<BTreeSet<String>> {
     let mut named = ModuleNames::default();
     named.visit_file(&syn::parse_file(text)?);
@@ -203,10 +204,10 @@ mod tests {
         ";
         let found = modules_named(text).unwrap();
         let found: Vec<&str> = found.iter().map(String::as_str).collect();
-        let all = [
+        let expected = [
             "event", "join", "machine", "names", "plan", "session", "snapshot", "state", "window",
         ];
-        assert_eq!(found, all);
+        assert_eq!(found, expected);
     }
 
     #[test]

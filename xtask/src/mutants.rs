@@ -1,6 +1,6 @@
-//! `cargo xtask mutants`: mutation testing of probe-user with cargo-mutants. Only tests that need
-//! no kernel and no guest count: unit tests, tests of the binary's commands on files, and replays
-//! of recordings.
+//! `cargo xtask mutants`: mutation testing of probe-user with cargo-mutants. It runs only tests
+//! that need no kernel and no guest: unit tests, tests of the binary's commands on files, and
+//! replays of recordings.
 
 use std::{fs, path::PathBuf};
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::{sh, test, tools::CARGO_MUTANTS};
 
-/// The part of the mutants that tests must catch, in percent.
+/// The minimum percentage of mutants that tests must catch.
 const MIN_CAUGHT: usize = 90;
 
-/// The tests that count; only these are built.
+/// The tests to build and run.
 const TESTS: [&str; 4] = ["--lib", "--bins", "--test=derive", "--test=replay"];
 
 #[derive(clap::Args)]
@@ -116,8 +116,8 @@ fn changed() -> Result<Vec<String>> {
 
 /// Whether a file is a source that tests without a kernel may cover.
 fn is_source(name: &str) -> bool {
-    let tests = name.ends_with("/tests.rs") || name.contains("/tests/");
-    name.starts_with("probe-user/src/") && name.ends_with(".rs") && !tests
+    let is_test = name.ends_with("/tests.rs") || name.contains("/tests/");
+    name.starts_with("probe-user/src/") && name.ends_with(".rs") && !is_test
 }
 
 #[cfg(test)]

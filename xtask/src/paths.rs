@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 
 use crate::{layers, sh};
 
-/// The only file that may have fixed paths.
+/// The only file, apart from tests, that may have fixed paths.
 const ROOTS: &str = "sys/roots.rs";
 
 /// Checks all sources; the error names each file and its fixed paths.
@@ -16,12 +16,12 @@ pub(crate) fn check() -> Result<()> {
     let source = sh::root().join("probe-user/src");
     let mut wrong = Vec::new();
     for file in layers::files(&source)? {
-        let below = file
+        let relative = file
             .strip_prefix(&source)
             .unwrap_or(&file)
             .display()
             .to_string();
-        if below == ROOTS || below.contains("/tests/") || below.ends_with("/tests.rs") {
+        if relative == ROOTS || relative.contains("/tests/") || relative.ends_with("/tests.rs") {
             continue;
         }
         let text = fs::read_to_string(&file)?;
@@ -29,7 +29,7 @@ pub(crate) fn check() -> Result<()> {
         wrong.extend(
             found
                 .iter()
-                .map(|path| format!("probe-user/src/{below}: {path} is fixed: ask the Machine")),
+                .map(|path| format!("probe-user/src/{relative}: {path} is fixed: ask the Machine")),
         );
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,5 +1,5 @@
 //! `cargo xtask picture`: draws the README's picture from what pmuscope shows of the demo's
-//! recording: `stat`, `top` and the page.
+//! recording: `stat`, `top` and the page of `report`.
 
 use std::{
     fs,
@@ -21,11 +21,11 @@ mod svg;
 /// The path of the picture in the workspace.
 const PICTURE: &str = "docs/picture.svg";
 
-/// Size of the terminals.
+/// Size of the terminals in characters.
 const COLUMNS: NonZero<u16> = NonZero::new(80).unwrap();
 const LINES: NonZero<u16> = NonZero::new(24).unwrap();
 
-/// Size of the browser's window.
+/// Width and height of the browser's window in pixels.
 const PAGE: [u32; 2] = [1000, 1340];
 
 /// Options of `stat`: metrics that fit one table, and a window in which the batch job runs.
@@ -70,9 +70,9 @@ fn stat(binary: &Path, words: &str) -> Result<Parser> {
     Ok(screen)
 }
 
-/// The screen of `top` after [`KEYS`].
+/// The screen of `top` when the last of [`KEYS`] is pressed.
 fn top(binary: &Path) -> Result<Parser> {
-    // util-linux' script gives it a terminal.
+    // The program `script` of util-linux gives `top` a terminal.
     let command = format!(
         "stty rows {LINES} cols {COLUMNS}; exec {} top --replay {}",
         binary.display(),

@@ -1,4 +1,4 @@
-//! `cargo xtask run -- ARGS`: builds, then executes `pmuscope ARGS` in its place.
+//! `cargo xtask run -- ARGS`: builds pmuscope, then executes `pmuscope ARGS` in place of xtask.
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 

@@ -1,4 +1,4 @@
-//! Directories of the workspace, and commands: errors name the command.
+//! Directories of the workspace, and running of commands. Errors name the command.
 
 use std::{
     env,
@@ -26,8 +26,8 @@ pub(crate) fn target_dir() -> PathBuf {
 
 /// The user's cache directory, which all checkouts share; without one, the target directory.
 pub(crate) fn cache() -> PathBuf {
-    let set = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
+    let from_env = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = from_env.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
     cache.unwrap_or_else(target_dir)
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn cache() -> PathBuf {
 fn path_with_tools() -> std::ffi::OsString {
     let tools = target_dir().join("tools/bin");
     let path = env::var_os("PATH").unwrap_or_default();
-    let all = std::iter::once(tools).chain(env::split_paths(&path));
-    env::join_paths(all).unwrap_or(path)
+    let directories = std::iter::once(tools).chain(env::split_paths(&path));
+    env::join_paths(directories).unwrap_or(path)
 }
 
 /// A command that runs in the workspace root, with the tools of `setup` in its PATH.

@@ -1,5 +1,5 @@
-//! The stages of a run. Each is timed; all run even if one fails; a table of them ends the run. The
-//! names of running stages are printed every ten seconds.
+//! The stages of a run. Each is timed, and all run even if one fails. The run ends with a table of
+//! the stages. The names of running stages are printed every ten seconds.
 
 use std::{
     fmt::Write as _,
@@ -93,7 +93,7 @@ impl Stages {
         work: impl FnOnce() -> Result<(T, Option<TestCounts>)>,
     ) -> Option<T> {
         println!("xtask: {name}");
-        let at = {
+        let index = {
             let mut stages = self.lock();
             stages.push(Stage {
                 name: name.to_owned(),
@@ -106,7 +106,7 @@ impl Stages {
         };
         let result = work();
         let mut stages = self.lock();
-        let stage = &mut stages[at];
+        let stage = &mut stages[index];
         stage.ended = Some(self.began.elapsed());
         match result {
             Ok((value, counts)) => {
@@ -163,10 +163,10 @@ impl Stages {
             let result = stage.result();
             let _ = writeln!(table, "{name:width$} {began:>4} s {took:>4} s  {result}");
         }
-        let all = self.began.elapsed().as_secs();
+        let total = self.began.elapsed().as_secs();
         let _ = writeln!(
             table,
-            "{:width$} {:>4} s {all:>4} s  load {} at the start\n",
+            "{:width$} {:>4} s {total:>4} s  load {} at the start\n",
             "all stages", 0, self.load
         );
         if sum != TestCounts::default() {

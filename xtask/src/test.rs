@@ -29,7 +29,7 @@ const PEERS: &[PackagedFile] = &[
     ("chromium", "chromium"),
 ];
 
-/// The tests that run the image. It is only built for them.
+/// Part of the names of the tests that run the image. The image is built only for them.
 const IMAGE_TESTS: &str = "containerd::agent";
 
 #[derive(clap::Args)]
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     Stages::run(|stages| {
-        // A filter asks for single tests; `cargo xtask vm` has its own filter.
+        // A filter selects only tests of this machine; `cargo xtask vm` has its own filter.
         if args.filter.is_none() && !args.beside {
             return all(stages);
         }
@@ -102,7 +102,7 @@ fn deploy_tests(stages: &Stages, binaries: Option<&Binaries>) {
     });
 }
 
-/// Builds the load as the host tests need it.
+/// Builds the program `load` for the host tests; returns its path.
 fn load() -> Result<PathBuf> {
     let triple = Arch::HOST.triple();
     let mut cargo = sh::cargo();
@@ -111,7 +111,8 @@ fn load() -> Result<PathBuf> {
     Ok(sh::target_dir().join(triple).join("debug/examples/load"))
 }
 
-/// Runs unit, property and host tests; `only` are cargo's options that select test binaries.
+/// Runs unit, property and host tests; `only` are cargo's options that select test binaries. None
+/// if nextest wrote no report.
 fn host(only: &[&str], filter: Option<&str>, image: Option<PathBuf>) -> Result<Option<TestCounts>> {
     nextest()?;
     let mut cargo = sh::cargo();
@@ -131,7 +132,7 @@ fn host(only: &[&str], filter: Option<&str>, image: Option<PathBuf>) -> Result<O
     match fs::read_to_string(&report) {
         Ok(report) => {
             let counts = counts(&report)?;
-            // The error has another cause than a failed test.
+            // Without a failed test, an error has another cause.
             if counts.failed == 0 {
                 ran?;
             }
@@ -159,10 +160,10 @@ fn counts(report: &str) -> Result<TestCounts> {
         let rest = element?.split(&format!("{name}=\"")).nth(1)?;
         rest.split('"').next()?.parse::<usize>().ok()
     };
-    let all = number("tests").context("nextest wrote a report without a number of tests")?;
+    let total = number("tests").context("nextest wrote a report without a number of tests")?;
     let failed = number("failures").unwrap_or(0) + number("errors").unwrap_or(0);
     Ok(TestCounts {
-        passed: all - failed,
+        passed: total - failed,
         failed,
         skipped: 0,
     })

@@ -63,8 +63,9 @@ pub(crate) const CARGO_MUTANTS: CargoTool = CargoTool {
 };
 
 impl CargoTool {
-    /// Installs the tool, unless the cache or cargo's own directory has it, and links it from
-    /// target/tools, where [`sh::command`] and the build script of probe-user look for it.
+    /// Does nothing if cargo's own directory has the tool. Else installs it in the cache, unless it
+    /// is there, and links it from target/tools, where [`sh::command`] and the build script of
+    /// probe-user look for it.
     pub(crate) fn provide(&self) -> Result<()> {
         if cargo_home().is_some_and(|root| self.is_in(&root)) {
             return Ok(());
@@ -115,6 +116,6 @@ impl CargoTool {
 
 /// The directory where `cargo install` puts programs by default; its bin/ is in PATH, like cargo.
 fn cargo_home() -> Option<PathBuf> {
-    let set = env::var_os("CARGO_HOME").map(PathBuf::from);
-    set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))
+    let from_env = env::var_os("CARGO_HOME").map(PathBuf::from);
+    from_env.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))
 }

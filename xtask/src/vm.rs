@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Only guests of this kernel series, such as 6.12
     #[arg(long, value_name = "SERIES")]
     kernel: Option<String>,
-    /// Only guests whose name contains this; where there is none, only tests whose name does
+    /// Only guests whose name contains this; if no guest matches, only tests whose name contains it
     #[arg(long, value_name = "NAME")]
     filter: Option<String>,
     /// Boot the first guest that matches with a shell on this terminal
@@ -139,7 +139,7 @@ impl<'a> Guests<'a> {
     }
 
     /// Fetches kernels and builds their modules, and at the same time builds the binaries. Each is
-    /// a stage; a failed one has no result.
+    /// a stage. If a stage failed, the kernels are None or the binaries are empty.
     pub(crate) fn build(&self, stages: &Stages) -> (Option<Kernels>, BTreeMap<Arch, Binaries>) {
         let archs: BTreeSet<_> = self.boots.iter().map(|boot| boot.arch).collect();
         thread::scope(|scope| {
@@ -190,7 +190,7 @@ impl<'a> Guests<'a> {
     }
 }
 
-/// The guests to boot, and the part that test names must contain.
+/// The guests to boot, and the text that test names must contain.
 fn select(args: &Args) -> Result<(Vec<&'static Boot>, &str)> {
     let mut boots: Vec<_> = BOOTS.iter().collect();
     boots.retain(|boot| args.arch.is_none_or(|arch| boot.arch == arch));

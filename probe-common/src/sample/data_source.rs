@@ -95,8 +95,8 @@ impl DataSource {
     }
 }
 
-/// Where a load was served: by the old `mem_lvl` (bits 5 to 18), which all drivers fill in, else by
-/// `mem_lvl_num` (bits 33 to 36). A missed level is no source.
+/// Where a load was served, according to the old `mem_lvl` (bits 5 to 18), which all drivers fill
+/// in, else to `mem_lvl_num` (bits 33 to 36). A missed level is no source.
 #[inline(always)]
 const fn source(word: u64) -> Option<Source> {
     let level = word >> 5 & 0x3fff;
@@ -172,7 +172,7 @@ mod tests {
     const NA: u64 = 0x01;
     const HIT: u64 = 0x02;
 
-    /// As `PERF_MEM_S` builds it.
+    /// A `perf_mem_data_src`, as the kernel's `PERF_MEM_S` builds it.
     fn word(op: u64, level: u64, number: u64) -> u64 {
         op | level << 5 | number << 33
     }

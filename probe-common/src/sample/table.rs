@@ -8,12 +8,12 @@ use crate::pod::pod;
 pub const TRIES: u32 = 8;
 
 pod! {
-    /// A slot.
+    /// A slot of a table: one address with its samples.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct AddressSlot {
         /// The address.
         pub key: AddressKey,
-        /// Its samples.
+        /// The samples of the address.
         pub row: AddressRow,
     }
 }
@@ -35,12 +35,12 @@ impl AddressKey {
 }
 
 impl AddressSlot {
-    /// Adds to the address if the slot has its key or is free; a free slot takes the key. False if
-    /// the slot has another key: the caller tries the next one, up to [`TRIES`].
+    /// Adds `gained` if the slot has this key or is free; a free slot takes the key. False if the
+    /// slot has another key: the caller tries the next slot, up to [`TRIES`] slots.
     ///
     /// A slot is free once user space has read its generation; `read` is the last generation read.
-    /// Slots become free while samples are added, so an address may have two: the reader adds them
-    /// up.
+    /// Slots become free while samples are added, so an address may have two slots:
+    /// the reader adds them up.
     #[inline(always)]
     pub fn add(
         &mut self,
@@ -55,11 +55,11 @@ impl AddressSlot {
             self.key = *key;
             return true;
         }
-        let same = self.key == *key;
-        if same {
+        let is_same = self.key == *key;
+        if is_same {
             self.row.gain(gained);
         }
-        same
+        is_same
     }
 }
 

@@ -36,7 +36,7 @@ impl Class {
     }
 
     /// Whether it is a load or store whose virtual address or timestamp is zero. No real access has
-    /// these; the NMO paper skips such records too (section IV).
+    /// such zeros; the NMO paper skips such records too (section IV).
     #[must_use]
     #[inline(always)]
     pub fn is_invalid(self, record: &Record) -> bool {

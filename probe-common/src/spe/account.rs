@@ -34,7 +34,7 @@ pod! {
     pub struct LatencySum {
         /// Sum of the latencies.
         pub cycles: u64,
-        /// Sum of their squares, for the error of the mean.
+        /// Sum of the squared latencies, for the error of the mean.
         pub squares: u64,
     }
 }
@@ -64,8 +64,8 @@ pod! {
         pub issue: u64,
         /// Cycles of address translation.
         pub translation: u64,
-        /// Samples by total latency; a sample without it is in no bucket. The counts wrap: user
-        /// space reads a row more often than a CPU can take 2^32 samples.
+        /// Samples by total latency; a sample without a latency is in no bucket. The counts wrap:
+        /// user space reads a row more often than a CPU can take 2^32 samples.
         pub histogram: [u32; LATENCY_BUCKETS],
     }
 }
@@ -100,7 +100,7 @@ impl SpeRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Unattributed {
-    /// The record names no thread, and there is no timeline of switches.
+    /// The record names no thread, and it has no time or there is no timeline of switches.
     NoThread = 0,
     /// The thread that the record names is unknown.
     UnknownThread = 1,
@@ -145,7 +145,7 @@ pod! {
         pub next: u64,
         /// Chunks handed over to the program.
         pub chunks: u64,
-        /// Bytes of these chunks.
+        /// Bytes of these chunks, and late bytes.
         pub bytes: u64,
         /// Decoded records.
         pub records: u64,
@@ -174,7 +174,7 @@ pod! {
         /// Chunks flagged PARTIAL: their last record may be incomplete.
         pub partial: u64,
         /// Chunks flagged COLLISION: at least one of their samples was dropped because the previous
-        /// one was in flight.
+        /// sample was in flight.
         pub collided: u64,
         /// Chunks that could not be read.
         pub unreadable: u64,
@@ -214,7 +214,7 @@ impl SpeCpu {
 pub enum SpeSetting {
     /// Which of the two clocks is valid.
     Clock = 0,
-    /// Time limit of a chunk in nanoseconds: bytes beyond it are skipped.
+    /// Time limit of a chunk in nanoseconds: bytes that would take longer are skipped.
     Nanos = 1,
 }
 
@@ -229,7 +229,7 @@ pod! {
     pub struct PageKey {
         /// Virtual page number.
         pub page: u64,
-        /// Process.
+        /// Process id in the initial pid namespace.
         pub tgid: u64,
     }
 }

@@ -16,7 +16,7 @@ pub enum SecurityState {
 }
 
 impl SecurityState {
-    /// From NS (bit 63) and NSE (bit 60, RME; else 0).
+    /// From NS (bit 63) and NSE (bit 60; 0 on cores without RME).
     const fn new(payload: u64) -> Self {
         match (payload >> 60 & 1, payload >> 63) {
             (0, 0) => Self::Secure,

@@ -6,11 +6,11 @@ use crate::pod::Field;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum BadKind {
-    /// A byte that is no packet header.
+    /// A byte that begins no packet.
     Header = 0,
     /// An extended header whose second byte names no packet.
     ExtendedHeader = 1,
-    /// The record has no end: the next one, or too many bytes, came first.
+    /// The record has no end: the next record, or too many bytes, came first.
     Unterminated = 2,
     /// The data end within the record.
     CutShort = 3,
@@ -42,7 +42,7 @@ impl BadKind {
 pub struct BadRecord {
     /// Offset in the data of the byte at which decoding stopped.
     pub at: usize,
-    /// Why it stopped.
+    /// Why decoding stopped.
     pub kind: BadKind,
 }
 

@@ -22,7 +22,7 @@ pub trait Bytes {
     /// The eight bytes from `at` on, little-endian. Bytes past the window may have any value.
     fn word(&self, at: u32) -> u64;
 
-    /// `at` itself. An implementation in eBPF may hide its value from the verifier, by `at ^ zero`
+    /// `at` itself. An implementation in eBPF may hide the value from the verifier, by `at ^ zero`
     /// with a zero read from a map: the verifier then follows one range of offsets through the loop
     /// instead of every sum of packet sizes. Verified instructions without and with it: 145,000 and
     /// 67,000 on Linux 6.1; on 6.18, depending on the compiler's code layout, 124,000 to 328,000
@@ -104,6 +104,7 @@ const END: u8 = 0x01;
 const TIMESTAMP: u8 = 0x71;
 
 /// Decodes packets from the start of the window into `record` until the record or the window ends.
+/// `offset` is the window's position in the AUX buffer, for alignment packets.
 #[inline(always)]
 pub(super) fn decode_packets(bytes: &impl Bytes, offset: u32, record: &mut Record) -> Stop {
     let mut at = 0;
@@ -122,25 +123,25 @@ pub(super) fn decode_packets(bytes: &impl Bytes, offset: u32, record: &mut Recor
 /// Decodes one packet or one run of padding; returns the offset after it.
 #[inline(always)]
 fn step(bytes: &impl Bytes, offset: u32, at: u32, record: &mut Record) -> Result<u32, Stop> {
-    let first = bytes.byte(at);
-    if first == PAD {
+    let first_byte = bytes.byte(at);
+    if first_byte == PAD {
         let next = at.wrapping_add(pad_run(bytes.word(at)));
         return Ok(if next < WINDOW { next } else { WINDOW });
     }
-    let mut header = first;
+    let mut header = first_byte;
     let mut packet = Packet {
         bytes,
         at,
         payload: at.wrapping_add(1),
     };
-    if first & 0xfc == 0x20 {
+    if first_byte & 0xfc == 0x20 {
         if packet.payload >= WINDOW {
             return Err(Stop::Open { next: at });
         }
         header = bytes.byte(packet.payload);
         packet.payload = at.wrapping_add(2);
         match header {
-            0x00 => return Ok(aligned(offset, at, first)),
+            0x00 => return Ok(aligned(offset, at, first_byte)),
             0x98..=0x9f | 0xb0..=0xb7 => {}
             _ => {
                 let kind = BadKind::ExtendedHeader;
@@ -148,7 +149,7 @@ fn step(bytes: &impl Bytes, offset: u32, at: u32, record: &mut Record) -> Result
             }
         }
         // Address and counter packets with an index of 8 or more are skipped.
-        if first & 3 != 0 {
+        if first_byte & 3 != 0 {
             let size = if header < 0xb0 { 2 } else { 8 };
             return packet.store(size, record, Record::skip);
         }
@@ -198,7 +199,9 @@ fn step(bytes: &impl Bytes, offset: u32, at: u32, record: &mut Record) -> Result
 /// A packet with its header already read.
 struct Packet<'a, B> {
     bytes: &'a B,
+    /// Offset of the packet.
     at: u32,
+    /// Offset of the payload.
     payload: u32,
 }
 
@@ -237,8 +240,8 @@ const fn pad_run(word: u64) -> u32 {
 /// Offset of the packet after an alignment packet at `at`: the next multiple of `2 << n`, counted
 /// from the start of the buffer, where `n` is the low four bits of its first byte.
 #[inline(always)]
-const fn aligned(offset: u32, at: u32, first: u8) -> u32 {
-    let below = (2u32 << (first & 0xf)).wrapping_sub(1);
+const fn aligned(offset: u32, at: u32, first_byte: u8) -> u32 {
+    let below = (2u32 << (first_byte & 0xf)).wrapping_sub(1);
     let position = offset.wrapping_add(at);
     let next = (position | below).wrapping_add(1).wrapping_sub(offset);
     if next > at { next } else { at.wrapping_add(1) }

@@ -76,7 +76,7 @@ impl OtherOperation {
         self.sve_bits().is_some() && self.0 & 4 != 0
     }
 
-    /// Whether it is a conditional select: neither SVE nor SME, and bit 0.
+    /// Whether it is a conditional select: neither SVE nor SME, and bit 0 is set.
     #[must_use]
     pub const fn conditional(self) -> bool {
         self.0 & 0x08 == 0 && self.0 & 1 != 0

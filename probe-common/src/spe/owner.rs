@@ -76,7 +76,7 @@ pod! {
     /// An entry of a CPU's timeline: the owner that was switched in, and when.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeSwitch {
-        /// `CLOCK_MONOTONIC` nanoseconds.
+        /// Time of the switch, in `CLOCK_MONOTONIC` nanoseconds.
         pub since: u64,
         /// The cgroup of the thread that was switched in.
         pub cgroup: CgroupId,

@@ -11,7 +11,7 @@ const SIZE: usize = WINDOW as usize;
 const REACH: usize = SIZE + 8;
 
 /// The largest alignment that an alignment packet can specify.
-const ALIGNED: usize = 1 << 16;
+const MAX_ALIGNMENT: usize = 1 << 16;
 
 impl Bytes for [u8; REACH] {
     #[inline(always)]
@@ -37,8 +37,8 @@ impl Bytes for [u8; REACH] {
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     data: &'a [u8],
-    /// Offset of `data` in the AUX buffer, modulo [`ALIGNED`]. Alignment counts from the start of
-    /// the buffer.
+    /// Offset of `data` in the AUX buffer, modulo [`MAX_ALIGNMENT`]. Alignment counts from the
+    /// start of the buffer.
     base: u64,
     stream: Stream,
 }
@@ -54,7 +54,7 @@ impl<'a> Records<'a> {
     /// Iterates over `data` that begin `base` bytes after the start of the AUX buffer.
     #[must_use]
     pub const fn at(data: &'a [u8], base: usize) -> Self {
-        let base = (base % ALIGNED) as u64;
+        let base = (base % MAX_ALIGNMENT) as u64;
         Self {
             data,
             base,

@@ -32,7 +32,7 @@ pub struct Stream {
     pub end: u64,
     /// Start of the current record.
     begin: u64,
-    /// Packets of the current record in earlier windows.
+    /// Packets of the current record in earlier windows, as bits of `Record::present`.
     before: u16,
     /// 1: the current record began in an earlier window.
     open: u16,
@@ -51,9 +51,9 @@ pub enum WindowContent {
     Padding(u64),
     /// The first part of a record that continues in the next window.
     Part,
-    /// This many more bytes of damage that was already reported.
+    /// This many more bytes of damage that [`Self::Bad`] already reported.
     Lost(u64),
-    /// Damage.
+    /// Bytes that could not be decoded.
     Bad {
         /// Why decoding stopped.
         kind: BadKind,
@@ -161,12 +161,12 @@ impl Stream {
                 if record.is_empty() {
                     return WindowContent::Padding(next.into());
                 }
-                let fills =
+                let fills_cell =
                     at.is_multiple_of(CELL) && limit == WINDOW && rest_is_padding(bytes, next);
-                if fills {
+                if fills_cell {
                     self.at = at.wrapping_add(CELL);
                 }
-                self.count(fills);
+                self.count(fills_cell);
                 WindowContent::Record
             }
             // The stream ends within the record, perhaps within its last packet.
@@ -235,7 +235,7 @@ impl Stream {
     /// A record of several windows has ended.
     #[inline(always)]
     const fn joined(&mut self, record: &mut Record) -> WindowContent {
-        // No record has a packet twice: the end of the first record is lost.
+        // No record has a packet twice, so another record began: the end of the first is lost.
         if !record.join(self.before) {
             return self.damage(BadKind::Unterminated, self.begin);
         }
@@ -244,7 +244,8 @@ impl Stream {
         WindowContent::Record
     }
 
-    /// Leaves out the current record; if records fill cells, only its cell.
+    /// Leaves out the current record. Only its cell is left out, unless the last records filled no
+    /// cells or the bytes ended.
     #[inline(always)]
     const fn damage(&mut self, kind: BadKind, at: u64) -> WindowContent {
         (self.open, self.before) = (0, 0);
@@ -263,10 +264,10 @@ impl Stream {
     }
 
     #[inline(always)]
-    const fn count(&mut self, fills: bool) {
-        if fills && self.cells < CELLS_LIMIT {
+    const fn count(&mut self, fills_cell: bool) {
+        if fills_cell && self.cells < CELLS_LIMIT {
             self.cells += 1;
-        } else if !fills && self.cells > -CELLS_LIMIT {
+        } else if !fills_cell && self.cells > -CELLS_LIMIT {
             self.cells -= 1;
         }
     }

@@ -60,7 +60,7 @@ impl Task {
         }
     }
 
-    /// Its waits. Callers know that the kernel's types have the fields.
+    /// The kernel's account of its waits. Callers know that the kernel's types have the fields.
     #[inline(always)]
     pub(crate) fn sched_info(self) -> SchedInfo {
         SchedInfo(self.0.wrapping_add(TASK_SCHED_INFO.load() as usize))

@@ -11,8 +11,9 @@ use crate::{
 /// Runs after the kernel has moved a task, within the system call that moved it. Mostly the task
 /// moves itself: a container's first process enters its cgroup this way.
 ///
-/// The open slice of a task that runs on another CPU stays with the old cgroup until it is switched
-/// out or flushed. This slice is counted ([`probe_common::CpuCounts::moved`]).
+/// If the task runs on another CPU, the open slice there stays with the old cgroup until the task
+/// is switched out or the CPU is flushed. Such slices are counted
+/// ([`probe_common::CpuCounts::moved`]).
 #[btf_tracepoint(function = "cgroup_attach_task")]
 fn cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 0, 2 and 3 of cgroup_attach_task are the cgroup, the task, and whether all

@@ -26,7 +26,7 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
             between_tasks: false,
         };
         account::read(state, moment);
-        // The task that arming or the other hook found may have been switched out since, for
+        // The task that arming or `sched_switch` stored may have been switched out since, for
         // another task of its cgroup.
         slice::forget(state);
         slice::charge(state, prev, prev.untyped().cgroup_set());

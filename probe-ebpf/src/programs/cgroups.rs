@@ -1,7 +1,7 @@
 //! `cgroups`: the walk over all cgroups of the default hierarchy.
 //!
-//! It walks the kernel's own tree: a mount inside a container shows only a part of it, as do the
-//! kernel's look-ups by id in a cgroup namespace.
+//! It walks the kernel's own tree: a mount inside a container, and the kernel's look-ups by id in a
+//! cgroup namespace, show only a part of the tree.
 
 use core::ffi::c_void;
 
@@ -54,7 +54,7 @@ fn start() -> Option<()> {
     Some(())
 }
 
-/// Enters a cgroup, or advances from a finished one; 1 after the last.
+/// Enters a cgroup, or advances from a finished one. Returns 1 after the last cgroup.
 #[inline(never)]
 extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
     let Some(tree) = walk_state(&TREE) else {
@@ -96,7 +96,7 @@ fn enter(tree: &mut CgroupWalk) -> Option<()> {
     Some(())
 }
 
-/// Goes to the next sibling, or to the parent after the last.
+/// Goes to the next sibling, or from the last sibling to the parent.
 #[inline(always)]
 fn advance(tree: &mut CgroupWalk) -> Option<()> {
     let parent: u64 = read(tree.at.wrapping_add(CSS_PARENT.load()))?;

@@ -1,7 +1,7 @@
 //! `cpu_hotplug`: stops counting on a CPU that goes offline, and restarts when it is back online.
 //!
 //! No program sees the last switch of such a CPU, and its counters end for good. User space opens
-//! new ones shortly after it is back online.
+//! new counters shortly after the CPU is back online.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use probe_common::CpuState;

@@ -1,5 +1,5 @@
 //! `flush`: closes the open slice of a CPU before user space reads the maps or exchanges the
-//! counters in the slots (rotation). Also arms and disarms a CPU, and frees a row of it.
+//! counters in the slots (rotation). Also arms and disarms a CPU, and frees one of its rows.
 //!
 //! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
 

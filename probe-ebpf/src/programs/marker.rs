@@ -17,16 +17,16 @@ use crate::markers::{emit, new_record, observed, read_name};
 #[uprobe(sleepable)]
 fn marker(ctx: ProbeContext) -> u32 {
     // SAFETY: the helpers have no preconditions but a context.
-    let (time, which) = unsafe { (bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx.as_ptr())) };
+    let (time, kind) = unsafe { (bpf_ktime_get_ns(), bpf_get_attach_cookie(ctx.as_ptr())) };
     let ids = bpf_get_current_pid_tgid();
     let (tgid, tid) = ((ids >> 32) as u32, ids as u32);
     if !observed(tgid) {
         return 0;
     }
     let mut record = new_record(MarkerKind::Stop, time, tgid, tid);
-    if which != MarkerKind::Stop as u64 {
-        record.kind = which as u32;
-        if which == MarkerKind::Tag as u64 {
+    if kind != MarkerKind::Stop as u64 {
+        record.kind = kind as u32;
+        if kind == MarkerKind::Tag as u64 {
             record.start = ctx.arg(1).unwrap_or_default();
             record.end = ctx.arg(2).unwrap_or_default();
         }

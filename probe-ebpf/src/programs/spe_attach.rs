@@ -18,7 +18,7 @@ use crate::{
     spe::{now, tasks::set_owner},
 };
 
-/// A move of all threads of a process.
+/// The state of a walk over the threads of a process that moves.
 #[map]
 static SPE_MOVE: PerCpuArray<Move> = PerCpuArray::with_max_entries(1, 0);
 
@@ -74,7 +74,7 @@ fn spe_attach(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Moves one thread of the process; 1 after the last.
+/// Sets the owner of one thread of the process. Returns 1 after the last thread.
 #[inline(never)]
 extern "C" fn move_thread(_: u32, _: *mut c_void) -> i64 {
     // SAFETY: as in `spe_attach`.

@@ -17,12 +17,12 @@ use crate::{
 #[btf_tracepoint(function = "sched_process_exec")]
 fn spe_exec(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 0 and 1 of sched_process_exec are the task and its previous id.
-    let (task, before): (_, i32) = unsafe { (Task::new(ctx.arg(0)), ctx.arg(1)) };
-    let before = before.cast_unsigned();
-    if before == task.pid() {
+    let (task, old_id): (_, i32) = unsafe { (Task::new(ctx.arg(0)), ctx.arg(1)) };
+    let old_id = old_id.cast_unsigned();
+    if old_id == task.pid() {
         return 0;
     }
-    mark_exited(before);
+    mark_exited(old_id);
     let cgroup = if is_followed(task) {
         CgroupId::COMMAND
     } else {

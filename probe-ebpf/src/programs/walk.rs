@@ -53,27 +53,26 @@ fn start() -> Option<()> {
     Some(())
 }
 
-/// Visits one thread or one process; 1 after the last.
+/// Visits one thread or one process. Returns 1 after the last.
 #[inline(never)]
 extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
     let Some(walk) = walk_state(&WALK) else {
         return 1;
     };
     let visited = if walk.thread != walk.head {
-        thread(walk)
+        visit_thread(walk)
     } else if walk.visited > 0 && walk.node == walk.first {
         walk.complete = 1;
         None
     } else {
-        process(walk)
+        visit_process(walk)
     };
     i64::from(visited.is_none())
 }
 
-/// Visits a process. None if the list cannot be read. A process that is being released and cannot
-/// be read is skipped.
+/// Visits a process. None if the list cannot be read. In PROCESSES a zombie does not count as met.
 #[inline(always)]
-fn process(walk: &mut ProcessWalk) -> Option<()> {
+fn visit_process(walk: &mut ProcessWalk) -> Option<()> {
     let leader = UntypedTask(walk.node.wrapping_sub(TASK_TASKS.load()));
     walk.node = read(walk.node)?;
     walk.visited += 1;
@@ -122,7 +121,7 @@ fn is_exiting(leader: UntypedTask, signal: u64) -> bool {
 
 /// Visits a thread. None if the list cannot be read.
 #[inline(always)]
-fn thread(walk: &mut ProcessWalk) -> Option<()> {
+fn visit_thread(walk: &mut ProcessWalk) -> Option<()> {
     let task = UntypedTask(walk.thread.wrapping_sub(TASK_THREAD_NODE.load()));
     walk.thread = read(walk.thread)?;
     if walk.threads == ProcessWalk::WAITS {

@@ -149,16 +149,16 @@ fn add_page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
         page: address.address() >> (SPE_DATA_PAGE_SHIFT.load() & 63),
         tgid: u64::from(tgid),
     };
-    let mut first = PageRow::from_sample(record.total_latency());
-    if add_to_page(&key, &first) {
+    let mut sample = PageRow::from_sample(record.total_latency());
+    if add_to_page(&key, &sample) {
         return;
     }
-    first.made = now();
+    sample.made = now();
     // Another CPU may insert the same page meanwhile: a process runs on several.
     if SPE_PAGES
-        .insert(key, first, u64::from(BPF_NOEXIST))
+        .insert(key, sample, u64::from(BPF_NOEXIST))
         .is_err()
-        && !add_to_page(&key, &first)
+        && !add_to_page(&key, &sample)
     {
         cpu.unpaged += 1;
     }

@@ -89,12 +89,12 @@ pub(crate) fn chunk(handle: u64, size: u64) {
         return;
     }
     let started = now();
-    let read = decode_chunk(handle, size, id, started);
+    let decoded = decode_chunk(handle, size, id, started);
     let Some(cpu) = cpu() else { return };
-    if read.is_none() {
+    if decoded.is_none() {
         cpu.unreadable += 1;
         if kernel_log::is_on() {
-            let head = self::read(handle.wrapping_add(SPE_HANDLE_HEAD.load())).unwrap_or(0);
+            let head = read(handle.wrapping_add(SPE_HANDLE_HEAD.load())).unwrap_or(0);
             kernel_log::chunk_unreadable(size, head);
         }
     }
@@ -160,15 +160,15 @@ fn decode_chunk(handle: u64, size: u64, id: u64, started: u64) -> Option<()> {
     let step = NonZeroU64::new(ceil(unread / CELL, limit)).unwrap_or(NonZeroU64::MIN);
     // The first byte of a chunk begins a record.
     let start = head.wrapping_sub(unread) & within;
-    let mut first = 0;
+    let mut offset = 0;
     if walk.stream.in_cells() && start.is_multiple_of(CELL) {
-        first = cpu.chunks % step * CELL;
+        offset = cpu.chunks % step * CELL;
     }
     walk.page = u64::MAX;
     walk.within = within;
-    walk.stream.restart(start + first, start + unread);
+    walk.stream.restart(start + offset, start + unread);
     walk.skip = (step.get() - 1) * CELL;
-    walk.skipped = first;
+    walk.skipped = offset;
     walk.deadline = started.wrapping_add(nanos);
     // SAFETY: the callback takes an index and the pointer that is passed, which it does not use.
     unsafe {

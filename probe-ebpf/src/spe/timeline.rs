@@ -65,8 +65,8 @@ pub(super) fn owner(cpu: &mut SpeCpu, time: u64) -> Owner {
     if end == 0 || time == NO_TIME {
         return unattributed(cpu, Unattributed::NoThread);
     }
-    // Searches [from, to) for the last entry that is not later than `time`. The oldest entry may
-    // just be replaced.
+    // Searches [from, to) for the last entry that is not later than `time`. Leaves out the oldest
+    // entry: an interrupted `record_switch` may be replacing it.
     let mut from = end.saturating_sub(u64::from(TIMELINE) - 1);
     let mut to = end;
     let mut found = Owner {

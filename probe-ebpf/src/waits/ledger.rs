@@ -128,7 +128,7 @@ fn divide_earlier(state: &mut CpuState, mut span: WaitSpan) {
     }
 }
 
-/// Divides a wait of `owner` in the run queue of `cpu`. Returns whether it did: a CPU that does not
+/// Divides a wait of `owner` in the run queue of `cpu`. False if it could not: a CPU that does not
 /// count has no slices.
 #[inline(always)]
 pub(super) fn divide_moved(owner: Owner, cpu: u32, queued: u64, end: u64) -> bool {
@@ -180,7 +180,7 @@ fn divide_slices(wait: &mut Wait) {
     }
 }
 
-/// Adds the part of the wait in one slice, from the newest on; 1 after the last.
+/// Adds the part of the wait in one slice, from the newest slice on. Returns 1 when all is added.
 #[inline(never)]
 extern "C" fn step(index: u32, wait: *mut c_void) -> i64 {
     // SAFETY: the context that `divide_slices` passes.
@@ -213,7 +213,7 @@ fn add_row(key: &WaitKey, nanos: u64) {
     };
     if state.read >= state.retry_waits {
         let inserted = WAITS.insert(key, nanos, BPF_NOEXIST.into());
-        // Another program may have inserted it in between.
+        // Another program may have inserted the row in between.
         if inserted.is_ok() || add_to_row(key, nanos) {
             return;
         }

@@ -1,6 +1,6 @@
 //! Waits: counters of what tasks do while they do not run ([`SchedulerCounter`]). Each CPU has its
-//! own, as for perf events: what a counter gains during a slice belongs to the slice's owner. If no
-//! event uses them, the verifier drops this code.
+//! own counters, as for perf events: what a counter gains during a slice belongs to the slice's
+//! owner. If no event uses these counters, the verifier drops this code.
 
 mod ledger;
 mod times;
@@ -14,8 +14,8 @@ use crate::{
     state,
 };
 
-/// [`SchedulerCounter::BITS`] for each slot: the number of the counter that it shows, 0 for a perf
-/// event.
+/// [`SchedulerCounter::BITS`] bits for each slot: the number of the counter that the slot shows, 0
+/// for a perf event.
 #[unsafe(no_mangle)]
 static SCHEDULER_SLOTS: Global<u64> = Global::new(0);
 
@@ -29,13 +29,13 @@ static TASKS: Array<WaitTask> = Array::with_max_entries(1, 0);
 const UNINTERRUPTIBLE: u32 = 0x2;
 const NOLOAD: u32 = 0x400;
 
-/// Whether anything is counted here.
+/// Whether any slot shows one of these counters.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     SCHEDULER_SLOTS.load() != 0
 }
 
-/// Whether a slot shows one of these counters.
+/// Whether this slot shows one of these counters.
 #[inline(always)]
 pub(crate) fn is_counter(slot: usize) -> bool {
     number(slot) != 0
@@ -100,7 +100,7 @@ fn slice_task(state: &CpuState) -> u64 {
 /// charged.
 #[inline(always)]
 pub(crate) fn leave(state: &mut CpuState, task: Task, preempted: bool, task_state: u32) {
-    // An arrival on a CPU that does not count is not seen, and would not clear what is stored here.
+    // A CPU that does not count sees no arrivals: no later arrival would clear what is stored here.
     if task.pid() == 0 || state.armed != CpuState::ARMED {
         return;
     }
@@ -217,7 +217,7 @@ struct Arrival {
 
 /// Counts the wait of a task that a switch brings in. Call after its slice was opened.
 ///
-/// No entry is of the idle task, which waits for nothing: callers leave it out to save time.
+/// The idle task waits for nothing and has no entry: callers leave it out to save time.
 ///
 /// Inlined, like all code that most switches run: a call takes about 10 ns where returns are
 /// guarded against speculation.
@@ -257,7 +257,7 @@ pub(crate) fn count_seen_arrival(state: &mut CpuState, task: Task, queue: RunQue
     end_wait(state, task, info.run_delay(), arrival);
 }
 
-/// Adds a wait, all of which is known, to the open slice.
+/// Adds a wait of known length to the open slice.
 #[inline(always)]
 fn count(state: &mut CpuState, wait: u64) {
     add(state, SchedulerCounter::Wait, wait);
@@ -265,8 +265,8 @@ fn count(state: &mut CpuState, wait: u64) {
     times::add(state, wait);
 }
 
-/// [`count_arrival`] for a running task that was switched in unseen: the kernel has added all of
-/// its wait.
+/// [`count_arrival`] for a running task that was switched in unseen: `run_delay` already contains
+/// its whole wait.
 #[inline(never)]
 pub(crate) fn count_unseen_arrival(state: &mut CpuState, task: Task) {
     let info = task.sched_info();
@@ -293,7 +293,7 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
     let Arrival { queued, .. } = arrival;
     let is_entry = entry.is_of(address);
     let (mut earlier, mut undivided) = (0, 0);
-    let mut known = arrival.in_this_queue.is_some();
+    let mut is_known = arrival.in_this_queue.is_some();
     // The kernel counts a run only if it counted the wait before it, so a later arrival may look
     // like the first.
     let is_later = !arrival.is_seen && is_entry && entry.blocked != WaitTask::FIRST;
@@ -311,31 +311,31 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
         // The task may have run unseen since it blocked, and slept in another state. Clocks of two
         // run queues may differ a little.
         let slept_since = !arrival.is_seen || task.sched_info().last_arrival() <= entry.blocked;
-        if entry.blocked != 0 && known && slept_since && slept.cast_signed() > 0 {
+        if entry.blocked != 0 && is_known && slept_since && slept.cast_signed() > 0 {
             add(state, SchedulerCounter::Uninterruptible, slept);
         }
     } else {
-        known = false;
+        is_known = false;
     }
-    let last = arrival.in_this_queue.unwrap_or(0);
+    let in_this_queue = arrival.in_this_queue.unwrap_or(0);
     if ledger::is_on() {
         if arrival.is_seen {
             if undivided != 0 {
                 ledger::add_elsewhere(state, undivided);
             }
-            ledger::divide(state, queued, last);
+            ledger::divide(state, queued, in_this_queue);
         } else {
             // The task most probably waited on this CPU.
             ledger::divide(state, queued.wrapping_sub(undivided), undivided);
         }
     }
-    if known {
-        count(state, earlier + last);
+    if is_known {
+        count(state, earlier + in_this_queue);
     } else {
-        add(state, SchedulerCounter::Wait, earlier + last);
+        add(state, SchedulerCounter::Wait, earlier + in_this_queue);
         add(state, SchedulerCounter::UnknownWaits, 1);
     }
-    *entry = WaitTask::new(address, run_delay + last, 0);
+    *entry = WaitTask::new(address, run_delay + in_this_queue, 0);
 }
 
 /// Divides the wait so far of a task that moves to the run queue of CPU `to`, by the slices of the

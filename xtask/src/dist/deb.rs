@@ -47,7 +47,7 @@ fn read(path: &str) -> Result<Vec<u8>> {
     fs::read(sh::root().join(path)).with_context(|| format!("cannot read {path}"))
 }
 
-/// The files of a directory.
+/// The names of the files in a directory.
 fn names(directory: &str) -> Result<BTreeSet<String>> {
     let list = fs::read_dir(sh::root().join(directory));
     let list = list.with_context(|| format!("cannot read {directory}"))?;

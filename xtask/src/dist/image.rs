@@ -1,5 +1,6 @@
 //! The image: an OCI image layout in a tar file (OCI image specification 1.1, "Image Layout"), with
-//! one index of both architectures. Each has one layer with one file, the static binary.
+//! one index of both architectures. Each architecture has one layer with one file, the
+//! static binary.
 
 use std::{collections::BTreeMap, io::Read as _};
 
@@ -16,6 +17,7 @@ use super::{
 /// The image name, the same as in the chart's values.
 const NAME: &str = "localhost/pmuscope";
 
+// Media types of the OCI image specification.
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";

@@ -4,10 +4,10 @@ use std::{fmt::Write as _, mem};
 
 use vt100::{Cell, Color, Parser};
 
-/// Size of a character.
+/// Width and height of a character in pixels.
 const CHARACTER: [u32; 2] = [8, 17];
 
-/// Space around and between the parts.
+/// Pixels around and between the parts.
 const MARGIN: u32 = 14;
 
 /// The 16 ANSI colours, as many terminals show them.
@@ -21,7 +21,7 @@ const FOREGROUND: &str = COLOURS[7];
 /// An SVG under construction: parts are added to its last column.
 pub(super) struct Svg {
     body: String,
-    /// Left edge and size of the last column.
+    /// Left edge of the last column. `width` and `height` are its size.
     left: u32,
     width: u32,
     height: u32,
@@ -47,12 +47,12 @@ impl Svg {
         for line in 0..lines {
             let top = self.height + u32::from(line) * height;
             let cells: Vec<&Cell> = (0..columns)
-                .filter_map(|at| screen.cell(line, at))
+                .filter_map(|column| screen.cell(line, column))
                 .collect();
-            let mut at = 0;
+            let mut column = 0;
             for run in cells.chunk_by(|a, b| style(a) == style(b)) {
-                self.add_run([self.left + at * width, top], run);
-                at += u32::try_from(run.len()).unwrap_or(0);
+                self.add_run([self.left + column * width, top], run);
+                column += u32::try_from(run.len()).unwrap_or(0);
             }
         }
         self.grow(u32::from(columns) * width, u32::from(lines) * height);
@@ -117,7 +117,7 @@ impl Svg {
             false => "",
         };
         let baseline = top + height - 4;
-        let mut at = left;
+        let mut x = left;
         // Each word is positioned by itself: no font is exactly as wide as `CHARACTER`.
         for word in cells.chunk_by(|a, b| is_blank(a) == is_blank(b)) {
             let text: String = word.iter().map(|cell| cell.contents()).collect();
@@ -126,11 +126,11 @@ impl Svg {
             if !text.is_empty() {
                 let _ = writeln!(
                     self.body,
-                    "<text x=\"{at}\" y=\"{baseline}\" fill=\"{ink}\" \
+                    "<text x=\"{x}\" y=\"{baseline}\" fill=\"{ink}\" \
                      textLength=\"{length}\"{bold}>{text}</text>",
                 );
             }
-            at += length;
+            x += length;
         }
     }
 

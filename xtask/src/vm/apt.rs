@@ -119,7 +119,7 @@ impl Archive {
         apt
     }
 
-    /// Writes the configuration that apt reads before the machine's own, which still adds its
+    /// Writes the configuration that apt reads before the machine's own. The machine's own adds the
     /// proxy.
     fn configure(&self) -> Result<()> {
         let state = self.directory.join("apt");
@@ -136,7 +136,7 @@ impl Archive {
             ("Dir::Cache", "cache"),
         ]
         .map(|(option, value)| format!("{option} \"{}\";\n", state.join(value).display()));
-        // apt's sandbox user may not be able to write below the target directory.
+        // apt's sandbox user may not be able to write below the user's cache directory.
         let rest = "APT::Architectures { \"amd64\"; \"arm64\"; };\n\
                     APT::Sandbox::User \"\";\n\
                     Acquire::Languages \"none\";\n";

@@ -31,7 +31,7 @@ pub(super) enum Firmware {
 
 pub(super) struct Boot {
     pub(super) name: &'static str,
-    /// Whether `cargo xtask test`, and `cargo xtask vm` without `--all`, boot it.
+    /// Whether `cargo xtask test`, and `cargo xtask vm` without `--all`, boot this guest.
     pub(super) ci: bool,
     pub(super) arch: Arch,
     /// The kernel series, pinned to a version in packages.rs.
@@ -45,7 +45,7 @@ pub(super) struct Boot {
     pub(super) cpus: u8,
     /// Whether arm64 CPUs have QEMU's own PMU. Without it the test PMU is the only core PMU.
     pub(super) pmu: bool,
-    /// Further kernel command line.
+    /// Further kernel parameters.
     pub(super) append: &'static str,
     /// Debian kernel modules loaded before the tests, with their dependencies.
     pub(super) modules: &'static [&'static str],

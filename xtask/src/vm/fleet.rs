@@ -61,7 +61,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Boots one guest after the other until the queue is empty. Prints results as they come.
+    /// Boots one guest after another until the queue is empty. Prints results as they come.
     pub(super) fn work(&self) {
         loop {
             let next = self.state().waiting.pop();
@@ -111,15 +111,15 @@ impl<'a> Fleet<'a> {
         }
         println!("[{name}] boots");
         let since = Instant::now();
-        let whole = selection.filter.is_empty();
-        let mut report = Report::new(name, &mut totals, whole, selection.show);
+        let is_complete = selection.filter.is_empty();
+        let mut report = Report::new(name, &mut totals, is_complete, selection.show);
         guest::run(boot, &kernel, &initramfs, all, &mut report)?;
         if let Some(directory) = selection.record {
             report.write_recordings(directory)?;
         }
         let (planned, seconds) = (report.planned(), since.elapsed().as_secs_f32());
         println!("[{name}] {planned} tests in {seconds:.1} s");
-        if whole && totals.failed.is_empty() {
+        if is_complete && totals.failed.is_empty() {
             record.write()?;
         }
         Ok(totals)

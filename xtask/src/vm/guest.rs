@@ -38,7 +38,7 @@ pub(super) const fn test_limit(all: bool) -> Duration {
     if all { TEST_LIMIT_OF_ALL } else { TEST_LIMIT }
 }
 
-/// QEMU with everything but the console.
+/// The command that runs a guest in QEMU, without the options of its console.
 pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
     let (program, machine, console) = match boot.arch {
         Arch::Arm64 => {
@@ -80,7 +80,8 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
         .arg(kernel)
         .arg("-initrd")
         .arg(initramfs);
-    // Otherwise x86 kernels panic if a busy host delays the emulated timer during their check.
+    // Without this parameter x86 kernels panic if a busy host delays the emulated timer while they
+    // check it.
     let timer = match boot.arch {
         Arch::Amd64 => "no_timer_check",
         Arch::Arm64 => "",

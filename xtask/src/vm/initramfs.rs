@@ -19,8 +19,8 @@ const CHARACTER_DEVICE: u32 = 0o020_600;
 impl Initramfs {
     /// Adds an executable file at the absolute `path`.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
-        self.parents(path);
-        self.entry(path, PROGRAM, (0, 0), content);
+        self.add_parents(path);
+        self.add_entry(path, PROGRAM, (0, 0), content);
     }
 
     /// Adds a copy of this machine's file `from`.
@@ -33,23 +33,23 @@ impl Initramfs {
     /// Completes the archive and writes it.
     pub(super) fn write(mut self, to: &Path) -> Result<()> {
         // The kernel opens the console for PID 1 before anything is mounted.
-        self.parents("/dev/console");
-        self.entry("/dev/console", CHARACTER_DEVICE, (5, 1), &[]);
-        self.entry("/TRAILER!!!", 0, (0, 0), &[]);
+        self.add_parents("/dev/console");
+        self.add_entry("/dev/console", CHARACTER_DEVICE, (5, 1), &[]);
+        self.add_entry("/TRAILER!!!", 0, (0, 0), &[]);
         fs::write(to, &self.archive).with_context(|| format!("cannot write {}", to.display()))
     }
 
-    fn parents(&mut self, path: &str) {
+    fn add_parents(&mut self, path: &str) {
         let ends = path.match_indices('/').map(|(end, _)| end);
         for end in ends.skip(1) {
             let directory = &path[..end];
             if self.directories.insert(directory.to_string()) {
-                self.entry(directory, DIRECTORY, (0, 0), &[]);
+                self.add_entry(directory, DIRECTORY, (0, 0), &[]);
             }
         }
     }
 
-    fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
+    fn add_entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         let name = path.trim_start_matches('/');
         let length = |bytes: usize| u32::try_from(bytes).expect("files of a guest are below 4 GiB");
         self.inode += 1;

@@ -18,7 +18,7 @@ const FAULTS: &[&str] = &[
     "UBSAN:",
 ];
 
-/// Words in the reports of all other faults.
+/// Words, in lower case, that the reports of all other faults contain.
 const TRACE: &str = "call trace:";
 
 /// The call trace of a report begins within this many lines.
@@ -41,16 +41,16 @@ pub(super) fn fault(log: &[String]) -> Option<usize> {
 }
 
 fn first_fault(log: &[String], known: &[KnownFault]) -> Option<usize> {
-    let mut last = None;
+    let mut last_known = None;
     for (at, line) in log.iter().enumerate() {
         if FAULTS.iter().any(|fault| line.contains(fault)) {
             if !known.iter().any(|known| line.contains(known.text)) {
                 return Some(at);
             }
-            last = Some(at);
+            last_known = Some(at);
         }
-        let belongs_to_last = last.is_some_and(|last| at - last < LINES_BEFORE_TRACE);
-        if line.to_ascii_lowercase().contains(TRACE) && !belongs_to_last {
+        let belongs_to_known = last_known.is_some_and(|begin| at - begin < LINES_BEFORE_TRACE);
+        if line.to_ascii_lowercase().contains(TRACE) && !belongs_to_known {
             return Some(at);
         }
     }

@@ -19,8 +19,8 @@ use crate::sh;
 /// The sources, relative to the workspace root.
 const SOURCES: &str = "tests/vm/kmod";
 
-/// Builds the modules for `kernel`, with its packages unpacked in `root`; returns their files and
-/// the self-check.
+/// Builds the modules for `kernel`, with its packages unpacked in `root`; returns the files of
+/// the modules and the self-check program.
 ///
 /// Kbuild writes next to the sources, so each kernel has its own copy. Sources that were built
 /// before are not built again.
@@ -30,10 +30,10 @@ pub(super) fn build(root: &Path, kernel: &Kernel) -> Result<Vec<PathBuf>> {
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
     // The hash separates the sources of different checkouts.
-    let below = format!("kmod/{release}-{:016x}", hasher.finish());
+    let relative = format!("kmod/{release}-{:016x}", hasher.finish());
     // The path as programs in the root see it.
-    let inside = Path::new("/").join(&below);
-    let copy = root.join(&below);
+    let inside = Path::new("/").join(&relative);
+    let copy = root.join(&relative);
     let built = copy.join(".built");
     if !built.exists() {
         println!("xtask: building {SOURCES} for {release}");
@@ -104,8 +104,8 @@ fn read_sources(dir: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
 fn is_source(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let extension = path.extension().and_then(OsStr::to_str);
-    let kind = matches!(extension, Some("c" | "h" | "S"));
-    matches!(&*name, "Makefile" | "Kbuild") || kind && !name.ends_with(".mod.c")
+    let is_code = matches!(extension, Some("c" | "h" | "S"));
+    matches!(&*name, "Makefile" | "Kbuild") || is_code && !name.ends_with(".mod.c")
 }
 
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {

@@ -134,7 +134,7 @@ pub(super) enum Tree {
 }
 
 impl Tree {
-    /// Its directory in the archive's directory.
+    /// Path of the tree below the archive's directory.
     pub(super) fn directory(self) -> String {
         match self {
             Self::Root => "root".into(),

@@ -1,6 +1,6 @@
 //! Remembers which guests passed with the same command line, kernel and root file system.
 //!
-//! A guest depends on nothing else, and builds are reproducible.
+//! Builds are reproducible. A new version of QEMU or of its firmware does not count as a change.
 
 use std::{
     fs,

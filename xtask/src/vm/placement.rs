@@ -271,36 +271,37 @@ pub(super) fn records(boot: &Boot) -> bool {
 
 impl Needs {
     fn are_met(self, boot: &Boot) -> bool {
-        let two = boot.cpus == 2;
-        let alone = two && boot.controllers && !(boot.arch == Arch::Arm64 && boot.pmu);
+        let has_two_cpus = boot.cpus == 2;
+        let test_pmus_alone =
+            has_two_cpus && boot.controllers && !(boot.arch == Arch::Arm64 && boot.pmu);
         let counts_instructions = boot.icount_shift.is_some();
         match self {
             Self::Nothing => true,
-            Self::TwoCpus => two,
-            Self::RunningClock => two && boot.controllers && !counts_instructions,
-            Self::TestPmusAlone => alone,
-            Self::ExactArm => alone && counts_instructions && boot.arch == Arch::Arm64,
-            Self::CountedInstructions => counts_instructions && !two,
+            Self::TwoCpus => has_two_cpus,
+            Self::RunningClock => has_two_cpus && boot.controllers && !counts_instructions,
+            Self::TestPmusAlone => test_pmus_alone,
+            Self::ExactArm => test_pmus_alone && counts_instructions && boot.arch == Arch::Arm64,
+            Self::CountedInstructions => counts_instructions && !has_two_cpus,
         }
     }
 }
 
 impl Runs {
     fn include(&self, boot: &Boot) -> bool {
-        let same = |other: &&Boot| (other.arch, other.series) == (boot.arch, boot.series);
-        let first = BOOTS
+        let is_same_kernel = |other: &&Boot| (other.arch, other.series) == (boot.arch, boot.series);
+        let is_first = BOOTS
             .iter()
-            .find(same)
+            .find(is_same_kernel)
             .is_some_and(|it| it.name == boot.name);
         match self {
-            Self::Each => first,
+            Self::Each => is_first,
             Self::Ends(arch) => {
                 let series = (BOOTS.iter())
                     .filter(|other| other.arch == *arch)
                     .map(|other| other.series);
                 let oldest = series.clone().min_by_key(|series| version(series));
                 let newest = series.max_by_key(|series| version(series));
-                first && boot.arch == *arch && [oldest, newest].contains(&Some(boot.series))
+                is_first && boot.arch == *arch && [oldest, newest].contains(&Some(boot.series))
             }
             Self::In(names) => names.contains(&boot.name),
         }

@@ -17,7 +17,8 @@ use super::{
 /// Number of a guest's last console lines to show if it died.
 const TAIL: usize = 250;
 
-/// Number of a failed test's last lines, or of a fault's first lines, to repeat after all guests.
+/// Number of a failed test's last lines, or of a fault's first lines, to repeat at the end of the
+/// run.
 const REASON: usize = 12;
 
 /// Which output of tests is shown.
@@ -180,14 +181,14 @@ impl<'a> Report<'a> {
             .cloned()
             .collect();
         let fault = klog::fault(&log).map(|at| first_lines(&log[at..]));
-        let clean = fault.is_none();
+        let is_clean = fault.is_none();
         let fault = fault.unwrap_or_default();
         let verdict = match (status, passed, skipped) {
-            ("0", _, true) if clean => {
+            ("0", _, true) if is_clean => {
                 self.totals.skipped += 1;
                 "skipped"
             }
-            ("0", true, false) if clean => {
+            ("0", true, false) if is_clean => {
                 self.totals.passed += 1;
                 "ok     "
             }
@@ -210,7 +211,7 @@ impl<'a> Report<'a> {
         };
         let seconds = since.elapsed().as_secs_f32();
         let status = match status {
-            "0" if !clean => ", a fault in the kernel's log".into(),
+            "0" if !is_clean => ", a fault in the kernel's log".into(),
             // 101 is libtest's exit status of a failed test, which the verdict already shows.
             "0" | "101" => String::new(),
             other => format!(", exit status {other}"),

@@ -44,7 +44,7 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Fetches and builds the missing parts of what `boots` need.
+    /// Fetches the kernels of `boots` and builds their test modules, where these are missing.
     pub(super) fn provide(boots: &[&'static Boot]) -> Result<Self> {
         let directory = sh::cache().join("pmuscope-guests");
         let _lock = locked(&directory)?;
@@ -77,6 +77,7 @@ fn locked(directory: &Path) -> Result<File> {
     Ok(lock)
 }
 
+/// The files of one run's guests.
 pub(crate) struct Rig<'a> {
     kernels: &'a Kernels,
     binaries: &'a BTreeMap<Arch, Binaries>,
@@ -163,20 +164,20 @@ impl<'a> Rig<'a> {
             tests.entry(group.binary).or_default().extend(group.tests);
         }
         let mut plan = String::new();
-        for (binary, starts) in tests {
+        for (binary, prefixes) in tests {
             let path = self.binary(boot.arch, binary)?;
             root.copy(&format!("/tests/{binary}"), path)?;
-            plan += &format!("{binary} ^({}) {filter}\n", starts.join("|"));
+            plan += &format!("{binary} ^({}) {filter}\n", prefixes.join("|"));
         }
         root.file("/etc/tests", plan.as_bytes());
 
-        let mut list = String::new();
+        let mut module_list = String::new();
         for module in modules::with_dependencies(&tree, &kernel.release(), boot.modules)? {
             let path = format!("/lib/modules/{}.ko", module.name);
             root.file(&path, &module.content);
-            list += &format!("{path}\n");
+            module_list += &format!("{path}\n");
         }
-        root.file("/etc/modules", list.as_bytes());
+        root.file("/etc/modules", module_list.as_bytes());
         for module in self
             .kernels
             .test_modules
@@ -205,8 +206,8 @@ fn environment(boot: &Boot, kernel: &Kernel, task: GuestTask<'_>) -> String {
         (Arch::Amd64, _) | (Arch::Arm64, Firmware::Uefi) => "acpi",
         (Arch::Arm64, Firmware::Default) => "dt",
     };
-    // QEMU has one instruction counter for all CPUs: with two, a CPU's inst_retired also counts
-    // instructions of the other (thousands per tick).
+    // QEMU has one instruction counter for all CPUs: with two CPUs, a CPU's inst_retired also
+    // counts instructions of the other CPU (thousands per tick).
     let icount = boot
         .icount_shift
         .filter(|_| boot.cpus == 1)
