@@ -3,9 +3,9 @@
 //! Parquet file.
 //!
 //! SPE records are loads and stores with all fields that a Neoverse core writes without
-//! `pa_enable`. The accesses are of a program of some hundred instructions that walks over arrays
-//! and reads at random, in two alternating threads. Times are CPU times, the shortest of a few
-//! runs. Files are in memory, if there is /dev/shm.
+//! `pa_enable`. The simulated program has some hundred instructions, and two alternating threads
+//! that walk over arrays and read at random. Times are CPU times, the shortest of a few runs. Files
+//! are in memory, if there is /dev/shm.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 #![allow(
@@ -142,9 +142,9 @@ struct Access {
     ticks: u64,
     pc: u64,
     address: u64,
-    store: bool,
+    is_store: bool,
     from: DataSource,
-    vector: bool,
+    is_vector: bool,
     latency: u16,
     issue: u16,
     translation: u16,
@@ -154,7 +154,7 @@ impl Access {
     /// The SPE record of a Neoverse core.
     fn spe(&self) -> Vec<u8> {
         let (source, events) = match self.from {
-            _ if self.store => (None, 0x06),
+            _ if self.is_store => (None, 0x06),
             DataSource::L1 => (Some(0), 0x06),
             DataSource::L2 => (Some(8), 0x0e),
             DataSource::L3 => (Some(0xb), 0x0e),
@@ -164,7 +164,10 @@ impl Access {
         let fields = Fields {
             pc: Some(self.pc | 1 << 63),
             context_el2: Some(self.tid),
-            operation: Some((1, u8::from(self.store) | if self.vector { 4 } else { 0 })),
+            operation: Some((
+                1,
+                u8::from(self.is_store) | if self.is_vector { 4 } else { 0 },
+            )),
             events: Some((1, events)),
             issue_latency: Some(self.issue),
             total_latency: Some(self.latency),
@@ -181,9 +184,9 @@ impl Access {
     /// ip, tid, time, addr, cpu, weight, data source and cgroup (`linux/perf_event.h`).
     fn ring(&self) -> Vec<u8> {
         const SAMPLE: u32 = 9;
-        /// `mem_op` and `mem_lvl` of `perf_mem_data_src`, with the bit of a hit.
+        /// `PERF_MEM_LVL_HIT`. The numbers below are values of `mem_op`, `mem_lvl` and `mem_snoop`.
         const HIT: u64 = 0x02;
-        let operation: u64 = if self.store { 0x04 } else { 0x02 };
+        let operation: u64 = if self.is_store { 0x04 } else { 0x02 };
         let level: u64 = match self.from {
             DataSource::L1 => 0x08,
             DataSource::L2 => 0x20,
@@ -237,12 +240,12 @@ fn accesses() -> Vec<Access> {
         ticks += 9_000 + random(2_000);
         offset += 8 * (1 + random(512));
         let instruction = random(300);
-        let store = instruction % 3 == 0;
+        let is_store = instruction % 3 == 0;
         let walks = instruction % 2 == 0;
         let heap = 0xffff_a000_0000;
         let address = heap + if walks { offset } else { random(1 << 30) & !7 };
         let (from, latency) = match random(100) {
-            _ if store => (DataSource::L1, 10 + random(8)),
+            _ if is_store => (DataSource::L1, 10 + random(8)),
             0..80 => (DataSource::L1, 4 + random(12)),
             80..90 => (DataSource::L2, 20 + random(20)),
             90..94 => (DataSource::L3, 90 + random(100)),
@@ -254,9 +257,9 @@ fn accesses() -> Vec<Access> {
             ticks,
             pc: 0x0040_1000 + 4 * instruction,
             address,
-            store,
+            is_store,
             from,
-            vector: instruction % 5 == 0,
+            is_vector: instruction % 5 == 0,
             latency: small(latency),
             issue: small(2 + random(30)),
             translation: small(if random(20) == 0 { random(60) } else { 1 }),

@@ -29,7 +29,7 @@ const REPEAT: usize = 10;
 fn plan(groups: usize, rotated: bool) -> Plan {
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let text = vec![GROUP; groups].join(",");
-    // Built by hand, since Plan::new enables all groups at once.
+    // The rotated plan is built by hand, since Plan::new enables all groups at once.
     let one = Plan::new(&event::parse(GROUP, &pmus).unwrap()).unwrap();
     if rotated {
         Plan {

@@ -177,7 +177,7 @@ impl Row {
             .zip(&without)
             .map(|(with, without)| with / without)
             .collect();
-        // The part of the time that the load lost, divided by the samples in a nanosecond.
+        // ns per sample: the share of time that the load lost, divided by samples per nanosecond.
         let interrupt = |set_up| {
             let Event::Clock(period) = event else {
                 return "none".to_owned();
@@ -355,7 +355,7 @@ impl NewPages {
     }
 }
 
-/// A sampling event on a CPU, for a program.
+/// Opens a sampling event on a CPU, to which a program can be attached.
 fn sampling_event(cpu: u32, event: Event) -> OwnedFd {
     let (config, period) = event.config();
     let mut attr = perf_event_attr {

@@ -1,4 +1,4 @@
-//! CPU time of a window's division of a socket's traffic by a calibration, by the number of its
+//! CPU time to divide a socket's traffic of a window among owners, with calibrations of one to four
 //! events: the shortest of three runs.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
@@ -36,7 +36,7 @@ fn main() {
     }
 }
 
-/// Patterns whose events count between a fifth of the lines that they move and all.
+/// Patterns whose events count between 20% and 100% of the lines that the pattern moves.
 fn calibration(events: usize, random: &mut Random) -> CalibratedTraffic {
     let mut pattern = |at| Pattern {
         name: format!("pattern {at}"),

@@ -83,8 +83,8 @@ fn main() {
     }
 }
 
-/// The fields in the record of any operation.
-fn any(random: &mut Random) -> Fields {
+/// The fields that the records of all operations have.
+fn common_fields(random: &mut Random) -> Fields {
     Fields {
         pc: Some(random.word() >> 16),
         context_el2: Some(random.single() & 0xf_ffff),
@@ -105,7 +105,7 @@ fn access(random: &mut Random, store: bool) -> [u8; 64] {
         translation_latency: Some((random.byte() & 7).into()),
         physical_address: Some(random.word() >> 20),
         data_source: (!store).then_some((0, source)),
-        ..any(random)
+        ..common_fields(random)
     }
     .neoverse()
 }
@@ -116,7 +116,7 @@ fn branch(random: &mut Random) -> [u8; 64] {
         operation: Some((2, random.byte() & 3)),
         events: Some((1, 0x02)),
         branch_target: Some(random.word() >> 16),
-        ..any(random)
+        ..common_fields(random)
     }
     .neoverse()
 }
@@ -126,12 +126,12 @@ fn other(random: &mut Random) -> [u8; 64] {
     Fields {
         operation: Some((0, random.byte() & 1)),
         events: Some((1, 0x02)),
-        ..any(random)
+        ..common_fields(random)
     }
     .neoverse()
 }
 
-/// A third loads, a sixth each stores and branches, a third the rest.
+/// A third are loads, a sixth stores, a sixth branches, and a third other operations.
 fn any_operation(random: &mut Random) -> [u8; 64] {
     match random.below(6) {
         0 | 1 => access(random, false),
@@ -168,7 +168,8 @@ fn consume(bytes: &[u8]) {
     black_box(sum);
 }
 
-/// Decodes one window after the other, except for the last record, which has no bytes behind it.
+/// Decodes the records from windows of 72 bytes, as in the kernel. The last record has no window,
+/// since no bytes follow it.
 fn cells(bytes: &[u8]) {
     let mut sum = 0u64;
     let mut record = Record::EMPTY;

@@ -105,12 +105,12 @@ fn main() {
     );
     for hook in [Hook::SchedSwitch, Hook::CgroupSwitches] {
         let rows = [1, 4, 8].into_iter().flat_map(|n| [(n, true), (n, false)]);
-        for (events, same) in rows {
-            let Some(row) = Row::measure(hook, &EVENTS[..events], same) else {
+        for (events, one_cgroup) in rows {
+            let Some(row) = Row::measure(hook, &EVENTS[..events], one_cgroup) else {
                 println!("{hook:?}: not complete on this machine, not measured");
                 break;
             };
-            row.print(hook, events, same);
+            row.print(hook, events, one_cgroup);
         }
     }
 }
@@ -126,9 +126,9 @@ struct Row {
 
 impl Row {
     /// None if the session cannot use the hook.
-    fn measure(hook: Hook, events: &[(&str, u64)], same: bool) -> Option<Self> {
+    fn measure(hook: Hook, events: &[(&str, u64)], one_cgroup: bool) -> Option<Self> {
         let (a, b) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
-        let to = if same { &a } else { &b };
+        let to = if one_cgroup { &a } else { &b };
         let run = || -> f64 {
             let printed = a
                 .load(&format!("pingpong 1 {ROUNDS} {}", to.directory.display()))
@@ -154,7 +154,7 @@ impl Row {
                 let _empty = (set_up == SetUp::Empty).then(|| EmptyProgram::attach().unwrap());
                 let counting = matches!(set_up, SetUp::Pmuscope | SetUp::Watching | SetUp::Waits)
                     .then(|| {
-                        // The other hook does not see the incoming task.
+                        // The hook at cgroup switches does not see the incoming task.
                         let has_waits = set_up == SetUp::Waits && hook == Hook::SchedSwitch;
                         let waits = if has_waits { WAITS } else { "" };
                         let events = plan(&format!("{}{waits}", names.join(",")));
@@ -173,7 +173,7 @@ impl Row {
                     return None;
                 }
                 row.switch[set_up as usize].push(fastest(run));
-                // The set-ups with one program.
+                // These set-ups run exactly one program.
                 if matches!(set_up, SetUp::Empty | SetUp::Pmuscope | SetUp::Waits) {
                     let _stats = RunTimeStats::enable().unwrap();
                     row.program[set_up as usize].push(fastest(program_time));
@@ -183,13 +183,13 @@ impl Row {
         Some(row)
     }
 
-    fn print(&self, hook: Hook, events: usize, same: bool) {
+    fn print(&self, hook: Hook, events: usize, one_cgroup: bool) {
         let median = |set_up: SetUp| quartiles(self.switch[set_up as usize].clone())[1];
         println!(
             "{:<15} {events:>6} {:<7} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>22} {:>22} {:>22} {:>22} \
              {:>22} {:>22} {:>22}",
             format!("{hook:?}"),
-            if same { "one" } else { "two" },
+            if one_cgroup { "one" } else { "two" },
             median(SetUp::Nothing),
             median(SetUp::Counters),
             median(SetUp::Empty),

@@ -40,7 +40,7 @@ const CPUS: u16 = 2;
 /// Number of shown events; further values are metrics of the catalogue.
 const EVENTS: usize = 5;
 
-/// Numbers of rows in a pull. A container with 50 metrics has 12.
+/// Numbers of rows in a pull. A container with 50 metrics has 12 rows.
 const ROWS: [u64; 7] = [1_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000];
 
 const FORMATS: [(&str, OutputFormat); 3] = [
@@ -133,9 +133,9 @@ impl Windows {
         windows
     }
 
-    /// Makes the names and values of the next window; with `known`, reuses the previous ones.
-    fn next(&mut self, known: bool) {
-        let before = known.then_some(&self.before);
+    /// Makes the names and values of the next window; with `reuse`, from those of the previous one.
+    fn next(&mut self, reuse: bool) {
+        let before = reuse.then_some(&self.before);
         let joined = self.view.join(&self.plan, &self.window, before);
         let report = &mut self.report;
         report.renew(&self.plan, &self.window, &joined, &self.view);

@@ -190,7 +190,7 @@ fn a_metric_is_listed_with_its_formula_and_caveats() {
     assert!(warned > 0);
     let unknown = list(&["metrics", "no_such_metric"]);
     assert_eq!(unknown.status.code(), Some(1));
-    let part = list(&["pmus", "ipc"]);
-    let stderr = String::from_utf8_lossy(&part.stderr);
+    let metric_as_pmu = list(&["pmus", "ipc"]);
+    let stderr = String::from_utf8_lossy(&metric_as_pmu.stderr);
     assert!(stderr.contains("`pmuscope list metrics ipc`"), "{stderr}");
 }

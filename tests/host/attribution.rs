@@ -65,14 +65,14 @@ fn cpu_time_is_attributed_beside_a_task_that_updates_maps() {
     check(&mut counting, &[&maps]);
 }
 
-/// If the kernel is not preemptible, a task that wakes waits for the end of the running system call.
-/// The scheduler dates the switch back to the wake-up, so `cpu.stat` has the rest of the call in the
-/// cgroup of the task that woke. perf's clock has it where it was used.
+/// If the kernel is not preemptible, a task that wakes waits for the end of the running system
+/// call. The scheduler dates the switch back to the wake-up, so `cpu.stat` charges the rest of the
+/// call to the cgroup of the task that woke. perf's clock charges it to the caller.
 #[test]
 fn a_system_call_is_charged_to_its_caller_also_after_a_wake_up() {
     const NAPS: u64 = 500;
-    /// What the program takes for its own delay at each of the two switches of a nap, at most: a
-    /// part of the call.
+    /// At each of the two switches of a nap, the program may take up to this many ns of a call for
+    /// its own delay.
     const SLACK: u64 = 50_000;
     let Some(_machine) = machine() else { return };
     let (calls, naps) = (TestCgroup::new("calls"), TestCgroup::new("naps"));

@@ -38,7 +38,7 @@ impl Bpffs {
         self.directory.path()
     }
 
-    /// The directories of sessions in it.
+    /// The directories of the sessions that are pinned in it.
     pub(crate) fn sessions(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.place().0) else {
             return Vec::new();
@@ -50,8 +50,8 @@ impl Bpffs {
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.path()).unwrap();
         let files = files.map(|file| file.unwrap().path());
-        let own = |path: &PathBuf| path.extension().is_none_or(|name| name != "debug");
-        files.filter(own).collect()
+        let is_ours = |path: &PathBuf| path.extension().is_none_or(|name| name != "debug");
+        files.filter(is_ours).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -188,8 +188,8 @@ fn intervals_add_up_to_the_whole() {
             .find(|row| row["kind"] == "command")
     });
     // On a busy machine the command may not run in one of the intervals.
-    let ran = |row: &Value| row["events"]["task-clock"]["raw"].as_u64();
-    let burned: u64 = rows.filter_map(ran).sum();
+    let task_clock = |row: &Value| row["events"]["task-clock"]["raw"].as_u64();
+    let burned: u64 = rows.filter_map(task_clock).sum();
     assert!((450_000_000..550_000_000).contains(&burned), "{burned}");
 }
 
@@ -230,7 +230,7 @@ fn a_session_that_cannot_start_leaves_no_cgroup() {
     command.args(["stat", "-e", "task-clock", "--", "true"]);
     limit_files(&mut command, 30, 30);
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let own = format!("pmuscope-{}-stat", child.id());
+    let cgroup_name = format!("pmuscope-{}-stat", child.id());
     let output = child.wait_with_output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{log}");
@@ -247,8 +247,8 @@ fn a_session_that_cannot_start_leaves_no_cgroup() {
     let cgroups = hierarchy().walk().unwrap();
     assert!(!log.contains("cannot remove"), "{log}");
     assert!(
-        !cgroups.iter().any(|(_, path)| path.ends_with(&own)),
-        "{own} is left"
+        !cgroups.iter().any(|(_, path)| path.ends_with(&cgroup_name)),
+        "{cgroup_name} is left"
     );
 }
 

@@ -18,7 +18,7 @@ const EVENTS: [(u32, u64, &str); 3] = [
     (1, 3, "context-switches"),
 ];
 
-/// Number of pulls. Each gives one bracket.
+/// Least number of pulls. Each pull narrows the brackets of `assert_conserves`.
 const PULLS: u32 = 25;
 
 /// Counters of one CPU that the test opens directly.
@@ -173,8 +173,8 @@ fn with_a_map_that_is_too_small_counts_are_in_the_overflow_row() {
     assert!(overflow.is_some_and(|nanos| nanos > 0), "{overflow:?}");
 }
 
-/// A map size: `rows`, and twice the rows that cgroups of others may need on all CPUs, so that
-/// these fill less than half of the map.
+/// A map size: `rows` plus twice the rows that other cgroups may need on all CPUs. The rows of
+/// other cgroups then fill less than half of the map.
 fn rows_beside_others(rows: usize) -> usize {
     let machine = Machine::this();
     let hierarchy = machine.hierarchy().unwrap();
@@ -227,7 +227,7 @@ fn with_more_cgroups_than_rows_counts_are_conserved() {
     const CGROUPS: usize = 400;
     let Some(_machine) = machine() else { return };
     let rows = rows_beside_others(3 * CGROUPS);
-    // Enough turns to fill the map twice.
+    // Enough turns to visit more cgroups than the map has rows.
     let turns = rows / CGROUPS + 2;
     let config = |config: &mut Config| config.max_rows = Some(u32::try_from(rows).unwrap());
     let mut counting = Counting::with("task-clock", config);

@@ -57,8 +57,8 @@ fn as_root_doctor_counts_and_reports_success() {
     );
     // The test's cgroup exists, so the trial used a cgroup with the controller.
     let controller = finding(&diagnosis, "perf_event")["found"].as_str().unwrap();
-    let tried_in = controller.contains("child cgroup");
-    assert!(tried_in, "{controller}, with {}", cgroup.path);
+    let used_child_cgroup = controller.contains("child cgroup");
+    assert!(used_child_cgroup, "{controller}, with {}", cgroup.path);
 }
 
 #[test]

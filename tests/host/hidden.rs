@@ -96,8 +96,8 @@ fn switches_are_seen_in_the_window_of_the_first_missed_one() {
     assert!(value("late_switches") > value("missed_switches"), "{text}");
 }
 
-/// Some kernels hide init. The end of each orphan wakes init, and init switches to the next orphan:
-/// the whole last slice of that orphan follows a hidden switch.
+/// Some kernels hide the switches of init. The end of each orphan wakes init, and init switches to
+/// the next orphan: the whole last slice of that orphan follows a hidden switch.
 #[test]
 fn a_last_slice_after_a_hidden_switch_is_charged_to_its_task() {
     const ORPHANS: u64 = 300;

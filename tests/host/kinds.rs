@@ -51,7 +51,7 @@ fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
         };
         let usage = &window.usage[&owner];
         let clock = usage[0].as_ref().unwrap();
-        // Without the group on a CPU, no time is charged for it there.
+        // A CPU that does not have a group charges no time for it.
         assert_eq!(clock.enabled, clock.running, "CPU {cpu}");
         assert_eq!(usage[1].is_some(), *cpu == 0, "CPU {cpu}");
     }

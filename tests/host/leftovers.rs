@@ -108,7 +108,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     let mut load = cgroup.load_with(&path, "burst 0 1000 1000 600000");
     load.go();
     // The window contains two ends of bursts, and so one whole burst.
-    let waits = format!(
+    let script = format!(
         "bursts() {{ sed -n s/^voluntary_ctxt_switches://p /proc/{}/status; }}; \
          end=$(($(bursts) + 2)); while [ $(bursts) -lt $end ]; do sleep 0.01; done",
         load.pid()
@@ -116,7 +116,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     let stat = |by: &str, format: &str, row: &str| {
         let mut stat = pmuscope();
         stat.args(["stat", "-e", "task-clock", "--by", by, "--format", format]);
-        stat.args(["--wide", "--output-fd", "1", "--", "sh", "-c", &waits]);
+        stat.args(["--wide", "--output-fd", "1", "--", "sh", "-c", &script]);
         let output = stat.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();

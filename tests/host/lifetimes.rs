@@ -54,7 +54,7 @@ fn five_hundred_short_cgroups_have_counts_and_names() {
     }
     assert_eq!(window.health.sum.lost_events, 0);
 
-    // Their rows are freed one flush later, and the map shrinks to its former size.
+    // The rows of the removed cgroups are freed one flush later.
     let rows = |window: &Window| {
         window
             .usage
@@ -120,7 +120,8 @@ fn records_are_whole_while_processes_end() {
     let health = counting.session.pull().unwrap().health;
     println!("{seen} cgroups and {processes} processes have their names; {health:?}");
     assert!(wrong.is_empty(), "{wrong:?}");
-    // A lost record is counted, and its cgroup has no name because it was removed by then.
+    // A lost record is counted. Its cgroup has no name, because it was removed before a walk could
+    // find it.
     let lost = health.sum.lost_events + health.skipped_runs.unwrap();
     assert!(seen as u64 + lost >= cgroups as u64, "{seen}, {lost} lost");
 }
@@ -133,7 +134,7 @@ fn nested_cgroups_keep_their_own_counts() {
     let mut counting = Counting::start("task-clock");
     inner.load("burn 0 100").finish();
     let window = counting.window();
-    // The load moves itself from the test's cgroup to the inner one, so the outer one has no row.
+    // The test moves the load from its own cgroup to the inner one, so the outer one has no row.
     assert_eq!(counting.count(&window, "task-clock", outer.id), None);
     let counted = counting.count(&window, "task-clock", inner.id).unwrap();
     counting.assert_cpu_time(&window, "inner", counted, inner.cpu_time());
@@ -160,18 +161,18 @@ fn cgroup2_refuses_to_rename_a_cgroup() {
 }
 
 /// A user with a delegated directory creates a cgroup there with the id of a container under an
-/// unusual root. The paths alone do not distinguish the two.
+/// unusual root. The paths alone do not show which cgroup is the container.
 #[test]
 fn a_container_under_an_unusual_root_keeps_its_id() {
     const NOBODY: u32 = 65_534;
     let Some(_machine) = machine() else { return };
     let [root, delegated] = ["unusual", "delegated"].map(TestCgroup::new);
     std::os::unix::fs::chown(&delegated.directory, Some(NOBODY), None).unwrap();
-    // No other container has this id, nor one that an earlier run left.
+    // An id that no other container has, and none that an earlier run left.
     let id = format!("{:016x}", root.id.0).repeat(4);
     let container = root.child(&id);
     let mut counting = Counting::start("task-clock");
-    // One of the two is created during counting.
+    // Only the foreign cgroup is created during counting.
     let foreign = delegated.child(&id);
     container.load("burn 0 20").finish();
     foreign.load("burn 0 30").finish();
@@ -234,11 +235,11 @@ fn rows_of_cgroups_that_the_mount_does_not_show_are_freed() {
     let mut children: Vec<TestCgroup> = (0..CHILDREN)
         .map(|n| parent.child(&n.to_string()))
         .collect();
-    let part = Hierarchy {
+    let visible = Hierarchy {
         mount: view.directory.clone(),
         root: view.path.clone(),
     };
-    let machine = Arc::new(Machine::this().with_hierarchy(part));
+    let machine = Arc::new(Machine::this().with_hierarchy(visible));
     let mut counting = Counting::on(&machine, plan("task-clock"), |_| {});
     let directory = parent.directory.display();
     parent.load(&format!("hop {directory} {CHILDREN}")).finish();
@@ -283,8 +284,7 @@ fn cgroups_of_v1_hierarchies_are_ignored() {
     let mut load = a.load("burn 0 200");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Cgroups of the v1 hierarchy are created and removed during the load, the last one after
-        // it.
+        // Cgroups of the v1 hierarchy are created and removed during the load.
         let created = scope.spawn(|| {
             let mut created = 0;
             while !done.load(Ordering::Relaxed) {

@@ -158,8 +158,8 @@ fn is_pinned(pid: u32) -> bool {
 #[test]
 fn tasks_that_move_themselves_are_counted_in_their_new_cgroup() {
     const COUNT: usize = 200;
-    /// Difference between the clocks of the hook and of perf at each switch. The hook corrects for
-    /// its own run time, and the perf clock includes it.
+    /// Maximum difference in ns between the clocks of the hook and of perf at each switch. The hook
+    /// corrects for its own run time, and the perf clock includes it.
     const SLACK: u64 = 100_000;
     let Some(_machine) = machine() else { return };
     let churn = TestCgroup::new("churn");

@@ -15,8 +15,8 @@ use test_harness::{
 };
 
 /// Runs a shell script in namespaces made by `unshare FLAGS`. Returns stdout and stderr. None, with
-/// a printed reason, where the kernel refuses the namespaces. In the script `$pmuscope` is pmuscope
-/// and `$load` is the load.
+/// a printed reason, where the kernel refuses the namespaces. In the script `$pmuscope` is
+/// pmuscope, `$load` is the load, and `$cgroups` is the mount of cgroup2.
 fn unshared(flags: &[&str], load: &Path, script: &str) -> Option<(String, String)> {
     let run = |script: &str| {
         let mut command = Command::new("unshare");
@@ -138,16 +138,16 @@ fn names_are_of_the_right_processes_in_a_pid_namespace() {
     let burner = rows.iter().find(|row| name(row).starts_with("pmu-burner "));
     let burner = burner.expect("a row of the load, with its name");
     assert!(task_clock(burner) > 0, "{burner}");
-    let first = |row: &&Value| {
+    let has_early_pid = |row: &&Value| {
         let pid = row["pid"].as_u64();
         pid.is_some_and(|pid| (2..=SLEEPERS as u64).contains(&pid))
     };
-    let first: Vec<String> = rows.iter().filter(first).map(name).collect();
-    println!("{first:?}");
-    assert!(!first.is_empty(), "no kernel thread ran");
+    let early: Vec<String> = rows.iter().filter(has_early_pid).map(name).collect();
+    println!("{early:?}");
+    assert!(!early.is_empty(), "no kernel thread ran");
     assert!(
-        first.iter().all(|name| !name.starts_with("pmu-")),
-        "{first:?}"
+        early.iter().all(|name| !name.starts_with("pmu-")),
+        "{early:?}"
     );
 }
 

@@ -148,12 +148,12 @@ fn the_running_group_counts_on_without_a_process() {
     let config = config(plan, bpffs.place());
     let cgroup = TestCgroup::new("turns");
     let mut counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
-    let mut whole = 0;
+    let mut all_touched = 0;
     for _ in 0..5 {
         counting.session.rotate().unwrap();
         counting = counting.restart(config.clone(), || {
             let touched: u64 = cgroup.load("touch 5000").finish().trim().parse().unwrap();
-            whole += touched;
+            all_touched += touched;
         });
         assert_eq!(counting.session.continuity(), Continuity::TakenOver);
     }
@@ -169,12 +169,12 @@ fn the_running_group_counts_on_without_a_process() {
     // Only the group that was running on the CPU of a fault counts it.
     let counted = page.counts[0] + minor.counts[0];
     println!(
-        "{counted} of {whole}: {} and {}",
+        "{counted} of {all_touched}: {} and {}",
         page.counts[0], minor.counts[0]
     );
     assert!(
-        counted >= 25_000 && counted <= whole + whole / 100,
-        "{counted} of {whole}"
+        counted >= 25_000 && counted <= all_touched + all_touched / 100,
+        "{counted} of {all_touched}"
     );
     assert!(page.running + minor.running <= page.enabled + page.enabled / 100);
     let charged = cgroup.cpu_time();
@@ -378,8 +378,8 @@ fn programs_are_replaced_after_a_partial_handover() {
     session.pull().unwrap();
     session.keep_pins();
     drop(session);
-    let first = "0123456789abcdef";
-    restamp(&bpffs, 2, first);
+    let old_build = "0123456789abcdef";
+    restamp(&bpffs, 2, old_build);
 
     // Sampling starts after all programs are replaced. It fails because no PMU has this number.
     let mut sampling = sampled::config("page-faults/period=1000/");
@@ -393,7 +393,7 @@ fn programs_are_replaced_after_a_partial_handover() {
     assert!(Session::start(failing, &this_machine()).is_err());
     let sessions = bpffs.sessions();
     let name = sessions[0].file_name().unwrap().to_str().unwrap();
-    assert!(sessions.len() == 1 && !name.contains(first), "{name}");
+    assert!(sessions.len() == 1 && !name.contains(old_build), "{name}");
 
     let mut session = start("task-clock", bpffs.place()).unwrap();
     assert_eq!(session.continuity(), Continuity::Replaced);

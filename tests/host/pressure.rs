@@ -1,4 +1,4 @@
-//! Pressure and throttling of containers, against the kernel's own files.
+//! Pressure and throttling of containers, compared with the kernel's own files.
 
 use std::{fs, path::Path};
 
@@ -36,7 +36,7 @@ fn container_pressure(counting: &Counting, window: &Window, id: &str) -> EntityP
         .clone()
 }
 
-/// The number behind a word of a file.
+/// The first number after a word in a file.
 fn number(file: &Path, word: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap();
     let rest = text.split_once(word).unwrap().1;

@@ -97,7 +97,7 @@ fn a_reused_id_has_the_name_of_its_successor() {
 }
 
 /// All counts of a load whose first thread exits belong to one row, until the process ends.
-fn assert_one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
+fn assert_one_row_to_the_end(mode: &str, has_no_leader: impl Fn(u32) -> bool) {
     let Some(_machine) = machine() else { return };
     let cgroup = TestCgroup::new(mode);
     let directory = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn assert_one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     load.go();
     // The load has used half of its time.
     wait_for(load.pid(), |pid| {
-        gone(pid) && cgroup.cpu_time() >= 100_000_000
+        has_no_leader(pid) && cgroup.cpu_time() >= 100_000_000
     });
     // These pulls free the rows of ended processes.
     for _ in 0..4 {

@@ -144,7 +144,8 @@ fn a_full_disk_leaves_whole_windows() {
     };
     let (whole, output) = record("unlimited", "whole");
     assert!(output.status.success(), "{output:?}");
-    // In units of 512 bytes. A third has room for some of the windows, however large they are here.
+    // The limit is in units of 512 bytes. A third of the length has room for some of the windows,
+    // however large they are here.
     let length = fs::metadata(whole).unwrap().len();
     let (path, output) = record(&(length / 3 / 512).to_string(), "cut");
     let message = String::from_utf8(output.stderr).unwrap();

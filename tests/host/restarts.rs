@@ -129,7 +129,8 @@ fn count(words: &str) {
     }
 }
 
-fn counting(words: &str) -> Child {
+/// Starts a child process that runs [`count`] with these words.
+fn spawn_counting(words: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", NAME, "--nocapture"]);
     command.env(CHILD_ARGUMENTS, words);
@@ -185,7 +186,7 @@ fn totals_never_decrease_whenever_a_process_is_killed() {
     let mut start = 0;
     for kill in 0..KILLS {
         let began = Instant::now();
-        let mut child = counting(&words);
+        let mut child = spawn_counting(&words);
         let mut out = BufReader::new(child.stdout.take().unwrap());
         if kill == 0 {
             // Counting has begun. From here on, no count may be lost.

@@ -147,9 +147,9 @@ fn files_that_hot_may_not_read_are_reported_once_and_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    // The process is of another user, started before pmuscope, and its file is readable for its
-    // user only. Newer kernels show mappings with CAP_PERFMON, and the file could then be opened by
-    // its path.
+    // The load starts before pmuscope and belongs to another user, and only this user may read its
+    // file. Newer kernels show mappings with CAP_PERFMON, so a readable file could be opened by its
+    // path.
     let cgroup = TestCgroup::new("of_root");
     let private = tempfile::tempdir().unwrap();
     fs::set_permissions(private.path(), Permissions::from_mode(0o700)).unwrap();

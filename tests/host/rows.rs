@@ -18,7 +18,7 @@ fn a_process_is_counted_until_it_ends() {
     let parent = TestCgroup::new("rows");
     let [chosen, other] = ['a', 'b'].map(|digit| parent.child(&id(digit)));
     let mut loads = [
-        // Longer than the start of a session, in which it would end unseen.
+        // Runs longer than the start of a session, because an earlier end would not be seen.
         chosen.load("burn 0 1500"),
         chosen.load("burn 1 600000"),
         other.load("burn 1 600000"),

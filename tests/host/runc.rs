@@ -38,8 +38,8 @@ impl Container {
     pub(crate) fn new(number: u128, program: &Path, shared: &[&str]) -> Self {
         let bundle = tempfile::tempdir().unwrap();
         let root = bundle.path().join("rootfs");
-        let proc = ["bin", "proc"].into_iter();
-        for directory in proc.chain(shared.iter().map(|it| it.trim_start_matches('/'))) {
+        let own = ["bin", "proc"].into_iter();
+        for directory in own.chain(shared.iter().map(|it| it.trim_start_matches('/'))) {
             fs::create_dir_all(root.join(directory)).unwrap();
         }
         let name = program.file_name().unwrap();

@@ -128,8 +128,8 @@ fn a_task_that_sleeps_by_timers_has_its_whole_time() {
     assert_eq!(sampled["value"], counted["value"]);
     assert_eq!(sampled["method"], "sampled");
     assert!(sampled["raw"].as_u64().unwrap() > 100, "{sampled}");
-    let known = ["low", "high", "counting_error"].map(|key| sampled.get(key));
-    assert_eq!(known, [None; 3], "{sampled}");
+    let bounds = ["low", "high", "counting_error"].map(|key| sampled.get(key));
+    assert_eq!(bounds, [None; 3], "{sampled}");
 }
 
 /// Where no clock is counted, a confidence interval of clock samples would be wrong.
@@ -199,8 +199,8 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
     let taken = counting.taken() as f64;
     println!("user {user}, kernel {kernel} of {counted} ns, {taken} taken");
     if taken > 0.05 * counted {
-        // Interrupts and the hypervisor take this time: the clock includes it, but samples do not,
-        // or belong to interrupts.
+        // The clock includes the time that interrupts and the hypervisor take. Samples miss this
+        // time, or hit the interrupts.
         println!("skipped: interrupts and the hypervisor take much of this machine's time");
         return;
     }
@@ -337,7 +337,8 @@ fn rows_without_room_are_counted() {
         cgroup.load("touch 500").finish();
     }
     // Other processes are sampled meanwhile. The second pull reads rows and addresses before the
-    // number of samples, so the rows and addresses have at least the samples of the first pull.
+    // number of samples. So its rows and addresses have at least the samples of the first pull, and
+    // at most those of the second.
     let [first, now] = [(); 2].map(|()| counting.session.pull().unwrap());
     let (least, most) = (health(&first).sum.samples, health(&now).sum.samples);
     let reading = now.samples.as_ref().unwrap();
@@ -413,7 +414,8 @@ fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
         let all = all.filter(|(key, _)| key.tgid == pid && !key.page && named(key));
         all.map(|(_, counts)| counts.samples).sum()
     };
-    // Samples at one address between two reads get the name from the first mapping.
+    // Samples at one address between two reads get the name from the first mapping, so reads are
+    // frequent.
     while child.try_wait().unwrap().is_none() {
         counting.session.pull().unwrap();
         std::thread::sleep(Duration::from_millis(50));

@@ -30,9 +30,10 @@ const ROW: usize = size_of::<UsageRow>();
 /// Number of short containers per second.
 const VISITS: u32 = 200;
 
-/// Accepted growth between two times with the same allocations, for the state of the allocator. In
-/// the run of 90 s, a leak of 350 bytes per visitor exceeds it in 30 s. Where other loads delay
-/// windows, the windows have more rows, and the test accepts more in proportion.
+/// Accepted growth of the resident memory in bytes. With the same allocations it still varies with
+/// the state of the allocator. In the run of 90 s, a leak of 350 bytes per visitor exceeds this in
+/// 30 s. Where other loads delay windows, the windows have more rows, and the test accepts more in
+/// proportion.
 const NOISE: u64 = 2 << 20;
 
 /// Duration of the test, and the interval of the agent.
@@ -44,7 +45,7 @@ fn duration_and_interval() -> (Duration, Duration) {
     [seconds, interval].map(Duration::from_secs).into()
 }
 
-/// Values of a window.
+/// Values of a window; times are in ns.
 struct Window {
     at: u64,
     resident: u64,
@@ -180,7 +181,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     drop(tenants);
     let used = pods.cpu_time() - before;
     drop(guests);
-    // On a busy machine the end takes many windows, whose lines are still to be read.
+    // On a busy machine the end takes many windows. Their lines have not been read yet.
     let ended = SystemTime::now();
     let time = |line: &Value| parse_rfc3339(line["time"].as_str().unwrap()).unwrap();
     while time(&next(&mut sums)) < ended {}

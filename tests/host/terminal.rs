@@ -15,7 +15,7 @@ use rustix::{
 };
 use test_harness::{pmuscope, shared_machine};
 
-/// A pseudoterminal: the side of the test, and the side of the programs.
+/// A pseudoterminal: `written` is the side of the test, and `programs` is the side of the programs.
 pub(crate) struct Terminal {
     pub(crate) written: File,
     pub(crate) programs: File,
@@ -108,7 +108,8 @@ fn output_on_terminal(
     Some(text)
 }
 
-/// The escape sequence that moves to the first line of the last window.
+/// The end of the escape sequences before a window that is drawn over the last one, and its first
+/// word.
 const UP: &str = "A\u{1b}[Kafter";
 
 #[test]
@@ -130,7 +131,7 @@ fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
     );
 }
 
-/// The interval is longer than the run: one window is drawn at a tick, and one at the end.
+/// The run ends after the first tick: one window is drawn at the tick, and one at the end.
 #[test]
 fn the_end_draws_what_was_counted_since_the_last_window() {
     let Some(_machine) = shared_machine() else {

@@ -56,7 +56,7 @@ fn waits_of_a_thousand_threads_are_those_of_schedstat() {
     assert_is_the_kernels(&waits, &[&cgroup], loads.len(), from_kernel);
 }
 
-/// A task that another CPU takes from the run queue has waited in both.
+/// A task that another CPU takes over has waited in the run queues of both CPUs.
 #[test]
 fn waits_continue_in_another_run_queue() {
     let Some(_machine) = machine() else { return };
@@ -91,7 +91,7 @@ fn waits_continue_in_another_run_queue() {
         })
     });
     assert_is_the_kernels(&waits, &[&cgroup], loads.len(), Account::sum(&from_kernel));
-    // The run queue that a task left is known too.
+    // Waits in the run queue that a task left are known too.
     let parts = waits.parts(&cgroup);
     println!("{parts:?}");
     let unseen = parts.get(&CgroupId::OTHER_CPU).copied().unwrap_or(0);

@@ -142,14 +142,15 @@ impl Container {
 }
 
 /// The subject that the finding about the waits of a container, or of its process, names in a
-/// window. None if the findings are all about others, which waited longer.
+/// window. `Some(None)` if no finding names anybody. None if all findings are about others, which
+/// waited longer.
 fn named(
     counting: &Counting,
     window: &Window,
     by: By,
     (victim, process): (&Container, u32),
 ) -> Option<Option<Subject>> {
-    /// The most findings about waits.
+    /// Maximum number of findings about waits.
     const FINDINGS: usize = 3;
     let view = View {
         by,
@@ -176,9 +177,9 @@ fn named(
     }
 }
 
-/// The cgroup that a container waited for most. None unless this is a quarter of its waits, and its
-/// waits are a hundredth of the window, as a finding requires. 0 stands for all cgroups that are no
-/// containers, which are one row unless rows are processes.
+/// The cgroup that a container waited for most. None unless it caused at least a quarter of the
+/// waits, and the waits take at least 1% of the window, as a finding requires. 0 stands for all
+/// cgroups that are no containers: these are one row unless rows are processes.
 fn most_awaited(by: By, waits: &WaitDelta, window: &Window, victim: &TestCgroup) -> Option<u64> {
     let pairs = waits
         .pairs
@@ -208,9 +209,9 @@ fn most_awaited(by: By, waits: &WaitDelta, window: &Window, victim: &TestCgroup)
     is_long.then_some(owner)
 }
 
-/// A loop disturbs a container in every other window. The loop is named in these windows, and
-/// nobody is named in the others, with rows by container, pod and process. Where others take more
-/// of the CPU than the loop, it must not be named.
+/// A loop disturbs a container in every other window. With rows by container, pod and process, the
+/// loop is named in these windows, and nobody is named in the windows between them. Where other
+/// tasks take more of the CPU than the loop, it must not be named.
 #[test]
 fn who_disturbs_a_container_is_named() {
     const EPISODES: usize = 200;

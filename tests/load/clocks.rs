@@ -22,13 +22,13 @@ use crate::burn;
 /// Makes system calls that take as long as the kernel allows: polls one file many times in each.
 /// A kernel that is not preemptible ends the call before it switches to a task that wakes.
 pub(crate) fn long_calls(time: Duration) -> Result<(), Box<dyn Error>> {
-    /// Polled in some 0.3 ms.
-    const MOST: u64 = 20_000;
+    /// Polling this many files takes some 0.3 ms.
+    const MOST_FILES: u64 = 20_000;
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit)?;
     let (from, _to) = io::pipe()?;
-    let count = usize::try_from(limit.maximum.unwrap_or(MOST).min(MOST))?;
+    let count = usize::try_from(limit.maximum.unwrap_or(MOST_FILES).min(MOST_FILES))?;
     let mut files = vec![PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN); count];
     let end = Instant::now() + time;
     while Instant::now() < end {

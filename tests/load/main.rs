@@ -1,7 +1,7 @@
 //! Loads for the tests: processes that use a known amount of something.
 //!
 //! Every load first waits for the end of its standard input, so that a test can start it after
-//! counting has begun.
+//! counting has begun. Exceptions are `neighbours`, and the helpers `pong` and `sink`.
 
 use std::{
     env,
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Duration::from_micros(number(2)?),
                 Duration::from_micros(number(3)?),
             );
-            // Real-time before it is pinned, since another real-time task may keep that CPU.
+            // Gets its priority before it is pinned: another real-time task may occupy that CPU.
             if words.get(5).is_some_and(|word| word == "fifo") {
                 real_time();
             }
@@ -174,7 +174,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
         Some("vfork") => vfork(Duration::from_millis(number(1)?))?,
-        // Repeats the loop, with a system call after each.
+        // Repeats the loop, and makes a system call after each round.
         Some("count") => {
             let times = words.get(2).map_or(Ok(1), |_| number(2))?;
             for _ in 0..times {
@@ -197,8 +197,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Executes this program again `count` times, each time from a thread that is not the first. This
-/// thread then takes over the first thread's id.
+/// Executes this program again `count` times, each time from a thread that is not the first. The
+/// executing thread takes over the first thread's id.
 fn execs(count: u64) -> Result<(), Box<dyn Error>> {
     let Some(remaining) = count.checked_sub(1) else {
         return Ok(());
@@ -301,8 +301,8 @@ fn pingpong(rounds: u64, cgroup: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends to a real-time process in `cgroup`, on the same CPU. The receiver wakes at the first page,
-/// and if the kernel is not preemptible it runs after the last. The scheduler's clock at that
+/// Sends to a real-time process in `cgroup`, on the same CPU. The receiver wakes at the first page.
+/// On a kernel that is not preemptible it runs after the last page; the scheduler's clock at that
 /// switch is as old as the wake-up.
 fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
     const LENGTH: usize = 4 << 20;

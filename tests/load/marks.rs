@@ -19,7 +19,7 @@ pub(super) fn mark(words: &[String]) -> Result<(), Box<dyn Error>> {
             "tag" => {
                 let (name, range) = rest.split_once('@').ok_or("no range")?;
                 let (start, end) = range.split_once('-').ok_or("no end")?;
-                let address = |text| usize::from_str_radix(text, 16).map(at);
+                let address = |text| usize::from_str_radix(text, 16).map(pointer);
                 let (name, range) = (CString::new(name)?, address(start)?..address(end)?);
                 timed(word, || tags::tag_addr(&name, range));
             }
@@ -45,8 +45,8 @@ pub(super) fn mark(words: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An address that is never read.
-fn at(address: usize) -> *const u8 {
+/// A pointer that is never read.
+fn pointer(address: usize) -> *const u8 {
     ptr::without_provenance(address)
 }
 

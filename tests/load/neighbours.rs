@@ -32,8 +32,8 @@ const HOSTILE: [&[u8]; 5] = [
     "\u{202e}\u{1f600}\u{0301}<script>alert(1)</script>".as_bytes(),
 ];
 
-/// Runs containers and other processes until standard input closes, also by its writer's death.
-/// Prints a line when all of them run.
+/// Runs containers and other processes until standard input closes, which also happens if its
+/// writer dies. Prints a line when all of them run.
 pub(crate) fn neighbours(
     containers: usize,
     others: usize,

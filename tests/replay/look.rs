@@ -16,7 +16,7 @@ use super::{
 const WINDOWS: usize = 40;
 
 /// Three containers for 40 s, with a partial window at the end whose rates are a hundred times as
-/// high. The second container doubles its CPU time after 20 s; `system` uses most.
+/// high. The second container doubles its CPU time after 20 s; `system` uses the most CPU time.
 fn run() -> Run {
     let metric = |name: &str, unit: &str, is_counter| LineMetric {
         name: name.to_owned(),
@@ -69,7 +69,7 @@ fn run() -> Run {
     run
 }
 
-/// A page of a run, in a browser.
+/// Opens the page of a run in a browser.
 fn open(run: &Run, directory: &Path) -> Option<Browser> {
     let keep = std::env::var_os("PMUSCOPE_PAGES").map(std::path::PathBuf::from);
     let page = keep.as_deref().unwrap_or(directory).join("look.html");
@@ -95,8 +95,8 @@ fn the_rest_of_the_machine_and_a_partial_window_do_not_set_the_scale() {
         return;
     };
     assert!(y_axis_end(&mut browser, "cpus_used") < 0.25);
-    // Nanoseconds of a clock are shown as CPUs, with one column in the table. MB/s become GB/s,
-    // by their size.
+    // Nanoseconds of a clock are shown as CPUs; the table has one column for both CPU metrics.
+    // Large values in MB/s are shown in GB/s.
     assert!(y_axis_end(&mut browser, "task-clock") < 0.25);
     assert!(y_axis_end(&mut browser, "memory_bandwidth") < 10.0);
     let texts = "[...document.querySelectorAll('#values thead th small')].map((it) => \
@@ -109,7 +109,7 @@ fn the_rest_of_the_machine_and_a_partial_window_do_not_set_the_scale() {
     let first = "[...document.querySelectorAll('#values tbody tr:first-child td')]
         .slice(2).map((it) => it.textContent)";
     assert_eq!(browser.evaluate(first), json!(["0.210", "8.39"]));
-    // The text at the reader's pointer.
+    // The text that the mouse pointer shows at the first point.
     let point = "document.getElementById('time').data[0].text[0]";
     assert_eq!(browser.evaluate(point), "7.92\u{a0}GB/s");
     browser.evaluate(SHOW_REST);
@@ -159,11 +159,11 @@ fn a_narrow_dark_page_shows_names_and_values() {
     browser.wait_for("document.documentElement.clientWidth === 400");
     browser.evaluate("page.redraw()");
     browser.wait_for("document.documentElement.scrollWidth <= 400");
-    let ends = browser.evaluate(
+    let right_edges = browser.evaluate(
         "[...document.querySelectorAll('#values tbody tr:first-child td')].slice(0, 3)
             .map((it) => it.getBoundingClientRect().right)",
     );
-    assert!(ends[2].as_f64().unwrap() < 390.0, "{ends}");
+    assert!(right_edges[2].as_f64().unwrap() < 390.0, "{right_edges}");
     // The brightness of a colour, from 0 to 255.
     let brightness = |browser: &mut Browser, colour: &str| {
         let green = browser.evaluate(&format!(
@@ -173,8 +173,8 @@ fn a_narrow_dark_page_shows_names_and_values() {
         ));
         green.as_u64().unwrap()
     };
-    let dark = "getComputedStyle(document.querySelector('section')).backgroundColor";
-    assert!(brightness(&mut browser, dark) < 60);
+    let background = "getComputedStyle(document.querySelector('section')).backgroundColor";
+    assert!(brightness(&mut browser, background) < 60);
     let text = "document.getElementById('time')._fullLayout.font.color";
     assert!(brightness(&mut browser, text) > 180);
     assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -205,8 +205,8 @@ fn a_page_has_the_chosen_rows() {
         let shown = browser.evaluate(shown);
         let names = shown.as_array().unwrap();
         assert!(!names.is_empty(), "{words:?}");
-        let one = |it: &Value| names.iter().all(|other| other == it);
-        assert!(names.iter().all(one), "{words:?}: {names:?}");
+        let equals_all = |it: &Value| names.iter().all(|other| other == it);
+        assert!(names.iter().all(equals_all), "{words:?}: {names:?}");
         let note = browser.evaluate("document.getElementById('notes').textContent");
         assert!(
             note.as_str().unwrap().contains("not on this page"),
@@ -218,7 +218,7 @@ fn a_page_has_the_chosen_rows() {
     assert!(message.contains("nothing that --search finds"), "{message}");
 }
 
-/// A finding has the waits of the whole recording, not only of its last window.
+/// A finding states the waits of the whole recording, not only of its last window.
 #[test]
 fn findings_about_waits_cover_all_windows() {
     let directory = tempfile::tempdir().unwrap();

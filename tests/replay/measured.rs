@@ -100,13 +100,13 @@ pub(crate) fn run() -> Run {
         add(1, "", 0.05 * scale, 0.0);
         add(2, "", 1e7 * scale, 0.0);
         // The last container has collisions: its estimate is too low by 30%.
-        let part = if subject == CONTAINERS - 1 {
+        let ratio = if subject == CONTAINERS - 1 {
             0.7
         } else {
             1.002
         };
-        add(3, "load", 7e6 * scale * part, 4e5 * scale);
-        add(3, "store", 3e6 * scale * part, 3e5 * scale);
+        add(3, "load", 7e6 * scale * ratio, 4e5 * scale);
+        add(3, "store", 3e6 * scale * ratio, 3e5 * scale);
     }
     run
 }
@@ -179,7 +179,7 @@ fn plots_of_roofline_and_calibration_agree_with_json() {
         };
         let drawn = browser.evaluate(&format!("({MARKERS})('roofline')"));
         assert_drawn(&drawn, points, "flops_per_byte", "flops");
-        // The roof is the one of all sockets, with 826 GB/s of memory.
+        // The roof of memory is that of all sockets, 826 GB/s.
         let roof = browser.evaluate(
             "(() => { const it = document.getElementById('roofline').data
                 .find((it) => it.name.startsWith('memory'));
@@ -209,8 +209,8 @@ fn plots_of_roofline_and_calibration_agree_with_json() {
         assert!(note.contains("95% interval in 11 of 12 rows"), "{note}");
         let text = hover(&mut browser, "calibration-0");
         assert!(text.contains("ratio 0.7, 30 windows"), "{text}");
-        let none = browser.evaluate("document.getElementById('no-roofline')");
-        assert_eq!(none, Value::Null);
+        let no_roofline = browser.evaluate("document.getElementById('no-roofline')");
+        assert_eq!(no_roofline, Value::Null);
         let wide = browser.evaluate("document.documentElement.scrollWidth");
         assert!(wide.as_u64().unwrap() <= u64::from(width), "{wide}");
         assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -218,7 +218,7 @@ fn plots_of_roofline_and_calibration_agree_with_json() {
 }
 
 /// A recording of the test PMU has no FLOPS: the page gives the reason instead of an empty plot.
-/// The page also shows samples of the same time.
+/// The page also shows the given samples.
 #[test]
 fn without_flops_there_is_a_reason_and_no_plot() {
     let directory = tempfile::tempdir().unwrap();

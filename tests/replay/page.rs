@@ -102,7 +102,7 @@ fn in_table(browser: &mut Browser) -> Vec<(String, String, f64)> {
     cells
 }
 
-/// The middle and the width of the element of a selector, after scrolling to it.
+/// Scrolls to the element of a selector; returns x and y of its middle, and its width.
 fn middle(browser: &mut Browser, selector: &str) -> (f64, f64, f64) {
     let position = browser.evaluate(&format!(
         "(() => {{ const it = document.querySelector('{selector}');
@@ -114,7 +114,7 @@ fn middle(browser: &mut Browser, selector: &str) -> (f64, f64, f64) {
     (number(0), number(1), number(2))
 }
 
-/// Recordings with samples of accesses, with metrics of sockets, and by process.
+/// The recordings have samples of accesses, metrics of sockets, and rows of processes.
 #[test]
 fn the_page_has_the_numbers_of_the_recording() {
     let directory = tempfile::tempdir().unwrap();
@@ -135,15 +135,16 @@ fn the_page_has_the_numbers_of_the_recording() {
         let Some(mut browser) = Browser::open(&page, width) else {
             return;
         };
-        // At first without `system`, `idle` and the rest of the machine, which one click adds.
+        // At first the page leaves out `system`, `idle` and the rest of the machine. One click adds
+        // them.
         let rest: Vec<&str> = { run.subjects.iter() }
             .filter(|subject| subject.is_rest())
             .map(|subject| subject.label.as_str())
             .collect();
-        let mut own = table_means(&run);
-        own.retain(|(name, ..)| !rest.contains(&name.split(", ").next().unwrap()));
-        assert!(own.len() < table_means(&run).len(), "{name}");
-        assert_eq!(in_table(&mut browser), own, "{name}");
+        let mut without_rest = table_means(&run);
+        without_rest.retain(|(name, ..)| !rest.contains(&name.split(", ").next().unwrap()));
+        assert!(without_rest.len() < table_means(&run).len(), "{name}");
+        assert_eq!(in_table(&mut browser), without_rest, "{name}");
         browser.evaluate(SHOW_REST);
         assert_eq!(in_table(&mut browser), table_means(&run), "{name}");
         let entries = browser.evaluate("Object.entries(page.drawn)");
@@ -207,8 +208,8 @@ fn hover_and_zoom(browser: &mut Browser, name: &str) {
     assert!((0.4..0.6).contains(&after), "{name}: {after}");
 }
 
-/// Only the counting error of a share by a weight is known. So JSON and CSV, which have the page's
-/// lines, give the share no interval.
+/// Of the errors of a share by a weight, only the counting error is known. So JSON and CSV, which
+/// have the page's lines, give the share no interval.
 #[test]
 fn shares_by_a_weight_have_no_interval() {
     let directory = tempfile::tempdir().unwrap();
@@ -332,7 +333,7 @@ fn names_are_shown_unchanged_and_not_interpreted() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// A mean over time includes time in which nothing ran: all counts stand still in the last window.
+/// A mean over time includes time in which nothing ran. In the last window here no count grows.
 #[test]
 fn means_include_windows_in_which_nothing_ran() {
     let directory = tempfile::tempdir().unwrap();
@@ -358,10 +359,10 @@ fn means_include_windows_in_which_nothing_ran() {
             "ipc" => true,
             _ => continue,
         };
-        let same = whole.lines.iter().find(|other| {
+        let counterpart = whole.lines.iter().find(|other| {
             whole.subjects[other.subject] == *subject && whole.metrics[other.metric] == *metric
         });
-        let ran: Vec<f64> = (same.unwrap().shown(metric, &whole.windows))
+        let ran: Vec<f64> = (counterpart.unwrap().shown(metric, &whole.windows))
             .map(|(_, value)| value)
             .take(windows - 1)
             .collect();

@@ -10,7 +10,7 @@ use test_harness::texts;
 
 use super::*;
 
-/// A replay of events of a core PMU; `rates_only`: as if these were the default events.
+/// A replay of events of a core PMU. With `rates_only` these are treated as the default events.
 fn replay(rates_only: bool) -> Replay {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("recording");

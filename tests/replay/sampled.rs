@@ -19,14 +19,15 @@ use serde_json::{Value, json};
 use test_harness::browser::Browser;
 use test_support::Fields;
 
-/// `CLOCK_MONOTONIC` at the first sample, too large for a double to hold to the ns.
+/// `CLOCK_MONOTONIC` before the first sample, in ns. A double cannot hold it exactly.
 const BEGAN: u64 = 123_456_789_012_345_678;
 
 /// A name that would end the script that contains it.
 pub(crate) const EVIL: &str = "</script><script>document.title='gone'</script>";
 
-/// STREAM's triad as in figure 4 of the NMO paper: eight threads, each on its part of a, b and c,
-/// five times with pauses between; and another process with a hostile tag.
+/// Writes samples of STREAM's triad as in figure 4 of the NMO paper: eight threads work on their
+/// parts of the arrays a, b and c, in five repetitions with pauses between them. A second process
+/// has a hostile tag.
 pub(crate) fn stream(path: &Path, samples: u64) {
     /// From one repetition to the next, in ns.
     const INTERVAL: u64 = 45_000_000;
@@ -40,15 +41,15 @@ pub(crate) fn stream(path: &Path, samples: u64) {
     ];
     let about = about.map(|(key, value)| (key.to_owned(), value));
     let file = SampleFile::begin(path, NonZeroUsize::MIN, about.to_vec()).unwrap();
-    let who = |pid: u32, name: &str, cgroup: &str| {
+    let task_info = |pid: u32, name: &str, cgroup: &str| {
         Arc::new(TaskInfo {
             pid,
             name: name.into(),
             cgroup: Some(cgroup.into()),
         })
     };
-    let stream = who(700, "stream", "/kubepods.slice/pod1/cri-stream");
-    let other = who(900, "other", "/kubepods.slice/pod2/cri-other");
+    let stream = task_info(700, "stream", "/kubepods.slice/pod1/cri-stream");
+    let other = task_info(900, "other", "/kubepods.slice/pod2/cri-other");
     let triad: Arc<str> = "triad".into();
     let names: [Arc<str>; 3] = ["a".into(), "b".into(), "c".into()];
     let untagged: [Arc<str>; 3] = ["[heap]".into(), "[stack]".into(), "[kernel]".into()];
@@ -61,9 +62,9 @@ pub(crate) fn stream(path: &Path, samples: u64) {
         let thread = u32::try_from(number % 8).unwrap();
         let array = usize::try_from(number / 8 % 3).unwrap();
         let slice = (1 << 24) / 8;
-        let place = u64::from(thread) * slice + slice * within / per_repetition;
-        let address = 0x7f12_3400_0000 + 0x200_0000 * array as u64 + place;
-        let (who, region, address, phase) = match number % 50 {
+        let offset = u64::from(thread) * slice + slice * within / per_repetition;
+        let address = 0x7f12_3400_0000 + 0x200_0000 * array as u64 + offset;
+        let (task, region, address, phase) = match number % 50 {
             0 => (
                 &stream,
                 &untagged[0],
@@ -79,7 +80,7 @@ pub(crate) fn stream(path: &Path, samples: u64) {
         let is_store = array == 0;
         let cell = Fields {
             pc: Some(0x40_1000 | 1 << 63),
-            context_el2: Some(who.pid + thread),
+            context_el2: Some(task.pid + thread),
             operation: Some((1, u8::from(is_store))),
             events: Some((1, 0x16)),
             issue_latency: Some(4),
@@ -98,9 +99,9 @@ pub(crate) fn stream(path: &Path, samples: u64) {
             // Some samples have no time.
             time: (number % 1000 != 999).then_some(time),
             cpu: Some(thread),
-            tid: Some(who.pid + thread),
-            task: Some(Arc::clone(who)),
-            cgroup: who.cgroup.clone(),
+            tid: Some(task.pid + thread),
+            task: Some(Arc::clone(task)),
+            cgroup: task.cgroup.clone(),
             origin: source.and_then(|source| SourceTable::Common.load(source)),
             region: Some(Arc::clone(region)),
             phase: phase.cloned(),
@@ -174,7 +175,7 @@ fn index(value: &Value) -> usize {
     usize::try_from(value.as_u64().unwrap()).unwrap()
 }
 
-/// Samples by a key of the sums.
+/// Numbers of samples by the value of a key, from the sums that are wanted.
 fn sums(json: &Value, key: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let mut by = serde_json::Map::new();
     for sum in json["samples"]["sums"].as_array().unwrap() {
@@ -208,7 +209,7 @@ fn the_page_has_the_points_phases_and_sums_of_the_file() {
     assert_eq!(samples["counts"], json!({"aux_buffers_truncated": 3}));
     assert_eq!(samples["phases"].as_array().unwrap().len(), 5);
     assert_eq!(samples["phases"][4]["until_s"], Value::Null);
-    // Each region's part of the points is its part of the samples, within a few standard
+    // Each region has the same share of the points as of the samples, within a few standard
     // deviations.
     let regions = sums(&all, "region", |_| true);
     assert_eq!(regions[EVIL], SAMPLES / 50);
@@ -242,9 +243,9 @@ fn the_page_has_the_points_phases_and_sums_of_the_file() {
             "samples.parquet - pmuscope"
         );
         // At first only tagged memory is shown.
-        let tags = |sum: &Value| !sum["region"].as_str().unwrap().starts_with('[');
+        let is_tagged = |sum: &Value| !sum["region"].as_str().unwrap().starts_with('[');
         let shown = samples_column(&table(&mut browser, "sum-values"));
-        assert_eq!(shown, sums(&all, "region", tags));
+        assert_eq!(shown, sums(&all, "region", is_tagged));
         choose(&mut browser, "sample-region", "all");
         assert_eq!(samples_column(&table(&mut browser, "sum-values")), regions);
         let drawn = "document.getElementById('samples').data.reduce((n, it) => n + it.x.length, 0)";
@@ -286,7 +287,7 @@ fn the_page_has_the_points_phases_and_sums_of_the_file() {
     }
 }
 
-/// The text of the point under the mouse agrees with the JSON.
+/// Asserts that the text of the point under the mouse agrees with the JSON.
 fn hover(browser: &mut Browser, samples: &Value) {
     let position = browser.evaluate(
         "(() => {
@@ -316,13 +317,13 @@ fn hover(browser: &mut Browser, samples: &Value) {
         .map(|it| it.as_str().unwrap())
         .collect();
     let points = &samples["points"];
-    let known = (0..points["address"].as_array().unwrap().len()).find(|at| {
+    let drawn_point = (0..points["address"].as_array().unwrap().len()).find(|at| {
         let address = points["address"][*at].as_str().unwrap();
         lines[0].starts_with(&format!("{address} (a) at {} s", points["seconds"][*at]))
     });
-    let known = known.unwrap_or_else(|| panic!("no such point: {lines:?}"));
-    let sum = &samples["sums"][index(&points["sum"][known])];
-    let cycles = format!("store, {} cycles", points["latency_cycles"][known]);
+    let drawn_point = drawn_point.unwrap_or_else(|| panic!("no such point: {lines:?}"));
+    let sum = &samples["sums"][index(&points["sum"][drawn_point])];
+    let cycles = format!("store, {} cycles", points["latency_cycles"][drawn_point]);
     let thread = format!("stream 700/{}", sum["tid"]);
     assert_eq!(
         lines[1..],

@@ -88,8 +88,8 @@ fn assert_drawn(
 ) {
     assert_eq!(drawn.len(), names.len());
     for ((drawn, name), at) in drawn.iter().zip(names).zip(at) {
-        let known = &all["sampling"]["settings"][*at][what];
-        let number = |key: &str| known[key].as_f64().unwrap();
+        let expected = &all["sampling"]["settings"][*at][what];
+        let number = |key: &str| expected[key].as_f64().unwrap();
         assert_eq!(&drawn.0, name);
         assert!((drawn.1 - number("mean")).abs() < 1e-12, "{drawn:?}");
         assert!((drawn.2 - number("deviation")).abs() < 1e-12, "{drawn:?}");

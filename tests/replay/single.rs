@@ -62,7 +62,7 @@ fn samples_are_a_table_and_a_picture() {
         all.extend(words.iter().map(Path::new));
         report(&all)
     };
-    // A file of samples has only this view.
+    // `--view samples` is the default for a file of samples.
     let csv = view(&["--format", "csv"]).unwrap();
     assert_eq!(
         csv,

@@ -22,8 +22,8 @@ fn verify(file: &Path) -> Output {
     command.arg(file).output().unwrap()
 }
 
-/// The sums of the shares in reads and in writes, by name of the container and window: 0 where it
-/// did not run.
+/// For each container by name, the sum of its shares in reads and in writes in each window: 0
+/// without a share, NaN if a share has no value.
 fn shares(file: &Path) -> BTreeMap<String, Vec<f64>> {
     let mut command = pmuscope();
     let replay = command.args(["stat", "--format", "json", "--replay"]);

@@ -1,7 +1,7 @@
-//! perf is an independent decoder of the same packets: on random records every field that perf
-//! prints, and every sample it makes, is what the decoder gives.
+//! Compares the SPE decoder with perf, an independent decoder, on random records: every field that
+//! perf prints and every sample that perf makes must be what the decoder gives.
 //!
-//! perf decodes SPE on any machine. Its texts are known here for 6.1 to 6.12.
+//! perf decodes SPE on any machine. These tests know the texts of perf 6.1 to 6.12.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use probe_common::spe::{
@@ -43,7 +43,7 @@ fn run(command: &mut std::process::Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Records that fill cells.
+/// Records that each fill a cell of 64 bytes.
 fn cells(random: &mut Random) -> Vec<u8> {
     (0..RECORDS)
         .flat_map(|_| {
@@ -53,7 +53,7 @@ fn cells(random: &mut Random) -> Vec<u8> {
         .collect()
 }
 
-/// Records of any size, among them packets that the architecture has not given out.
+/// Records of any size, some with packets that the architecture does not define.
 fn free(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..RECORDS {
@@ -65,7 +65,7 @@ fn free(random: &mut Random) -> Vec<u8> {
             bytes.extend(&random.word().to_le_bytes()[..size]);
         }
         if random.below(8) == 0 {
-            // An extended index past the short ones.
+            // An address packet whose index exists only in the extended header.
             bytes.extend([0x21 + random.byte() % 3, 0xb0 | random.byte() & 7]);
             bytes.extend(random.word().to_le_bytes());
         }
@@ -89,7 +89,7 @@ fn every_field_is_what_perf_report_prints() {
         let aux = make(&mut Random(2_026));
         perf::write_file(&path, &aux, NEOVERSE_N1).unwrap();
         let dump = run(&mut perf::report_dump(&path));
-        let knows_previous = dump.contains(" PBT 0x");
+        let names_previous_target = dump.contains(" PBT 0x");
         let mut packets = perf::packets(&dump);
         let mut count = 0;
         for record in Records::new(&aux) {
@@ -97,7 +97,7 @@ fn every_field_is_what_perf_report_prints() {
             let mut theirs: Vec<String> = Vec::new();
             let mut unnamed = 0;
             for (_, text) in packets.by_ref() {
-                if is_unnamed(text, knows_previous) {
+                if is_unnamed(text, names_previous_target) {
                     unnamed += 1;
                 } else if text != "END" {
                     theirs.push(without_new_names(text));
@@ -106,7 +106,7 @@ fn every_field_is_what_perf_report_prints() {
                     break;
                 }
             }
-            let mut ours = texts(&record, knows_previous);
+            let mut ours = texts(&record, names_previous_target);
             ours.sort();
             theirs.sort();
             assert_eq!(ours, theirs, "{name}, record {count}");
@@ -118,17 +118,17 @@ fn every_field_is_what_perf_report_prints() {
     }
 }
 
-/// Whether perf's text is of a packet whose index the architecture has not given out.
-fn is_unnamed(text: &str, knows_previous: bool) -> bool {
+/// Whether perf's text describes a packet whose index the architecture does not define.
+fn is_unnamed(text: &str, names_previous_target: bool) -> bool {
     match text.split_once(' ') {
-        Some(("ADDR", rest)) => knows_previous || !rest.ends_with("(4)"),
+        Some(("ADDR", rest)) => names_previous_target || !rest.ends_with("(4)"),
         Some(("LAT", rest)) => rest.trim_end().parse::<u16>().is_ok(),
         Some(("CONTEXT", rest)) => rest.ends_with("el3") || rest.ends_with("el4"),
         _ => false,
     }
 }
 
-/// Subclasses of loads and stores that perf 6.1 does not name; later ones name some of them.
+/// Removes the names of load and store subclasses that perf 6.1 lacks and later versions print.
 fn without_new_names(text: &str) -> String {
     let mut text = text.to_owned();
     for name in [" MTE-TAG", " MEMCPY", " MEMSET"] {
@@ -137,8 +137,8 @@ fn without_new_names(text: &str) -> String {
     text
 }
 
-/// The record in perf's words, one text per packet but END.
-fn texts(record: &Record, knows_previous: bool) -> Vec<String> {
+/// The texts that perf prints for a record, one per packet except END.
+fn texts(record: &Record, names_previous_target: bool) -> Vec<String> {
     let mut texts = Vec::new();
     let mut push = |text: Option<String>| texts.extend(text);
     let instruction = |name: &str, a: InstructionAddress| {
@@ -150,7 +150,7 @@ fn texts(record: &Record, knows_previous: bool) -> Vec<String> {
     push(record.pc().map(|a| instruction("PC", a)));
     push(record.branch_target().map(|a| instruction("TGT", a)));
     push(record.previous_target().map(|a| {
-        if knows_previous {
+        if names_previous_target {
             instruction("PBT", a)
         } else {
             format!("ADDR 0x{:x} (4)", a.raw())
@@ -219,7 +219,7 @@ fn operation(operation: Operation) -> String {
                 flag(op.sve_floating_point(), " FP"),
                 flag(op.sve_predicated(), " PRED")
             ),
-            // perf takes bit 0 for a conditional select in SME operations and unnamed ones too.
+            // perf reads bit 0 as a conditional select also in SME and undefined operations.
             None if op.raw() & 1 != 0 => "OTHER COND-SELECT".to_owned(),
             None => "OTHER INSN-OTHER".to_owned(),
         },
@@ -307,9 +307,9 @@ fn every_sample_is_what_perf_script_makes() {
         let mut theirs = samples.next();
         // Before "perf arm-spe: Fix load-store operation checking" perf takes SVE operations
         // and conditional branches for loads or stores: the bits of its own enum overlap.
-        let access = matches!(record.operation(), None | Some(Operation::LoadStore(_)));
+        let is_access = matches!(record.operation(), None | Some(Operation::LoadStore(_)));
         if let Some(sample) = theirs.as_mut() {
-            if !access {
+            if !is_access {
                 sample[1] = 0;
             } else if sample[1] & REMOTE != 0 {
                 sample[1] &= !LEVEL;

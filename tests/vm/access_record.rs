@@ -217,8 +217,8 @@ fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
                 assert_raised(&rows, events, &a, 2, MIXES[0]);
                 continue;
             }
-            // The recorder's own samples fill a ring of a page within 2 ms of its drain, so that
-            // none of the cgroup's may be in it.
+            // The recorder's own samples fill a ring of a page within 2 ms of its drain, so the
+            // ring may contain no sample of the cgroup.
             assert!(paths.iter().all(|path| *path == a.path), "{set}: {paths:?}");
             let all: u64 = MIXES[0].iter().map(|op| raised(events, &a, op)).sum();
             let seen = rows.count("samples") + rows.count("samples_left_out");

@@ -127,6 +127,7 @@ pub(crate) struct Truth {
     pub(crate) raised: BTreeMap<(u64, u64, u64, u64), u64>,
     /// Samples without an access, of cgroups without a mix.
     pub(crate) others: u64,
+    /// Samples that the PMU dropped on request (`lose_every`).
     pub(crate) lost: u64,
     /// By cgroup.
     pub(crate) executed: BTreeMap<u64, u64>,
@@ -170,6 +171,8 @@ impl Truth {
     }
 }
 
+/// The machine's events that sample memory accesses. `least` is the shortest latency to sample, in
+/// cycles.
 pub(crate) fn events(period: Option<u64>, least: Option<u16>) -> Vec<SampledEvent> {
     let machine = this_machine();
     let events = accesses(machine.pmus().unwrap(), period.map(Rate::Period), least).unwrap();

@@ -200,8 +200,8 @@ fn assert_estimates_are_executed(window: &Window, truth: &Truth, cgroups: &[Test
     }
 }
 
-/// Every third sample is dropped. The event's own count reveals them, and the weight of the next
-/// ones makes up for them.
+/// Every third sample is dropped. The event's own count reveals the dropped samples, and the
+/// weights of later samples make up for them.
 #[test]
 fn weights_of_later_samples_make_up_for_dropped_ones() {
     let Some(_machine) = machine() else { return };
@@ -336,15 +336,15 @@ fn short_loads_are_left_out() {
             // Stores have no latency, so they are not known to be short. On Intel they have a
             // separate event.
             for op in mix.iter().filter(|op| set == "ibs" || op.latency > 0) {
-                let stays = op.latency == 0 || op.latency >= u64::from(least);
-                let raised = if stays {
+                let is_sampled = op.latency == 0 || op.latency >= u64::from(least);
+                let raised = if is_sampled {
                     truth.raised(cgroup.id, op)
                 } else {
                     0
                 };
-                assert_eq!(raised > 0, stays, "{set}");
+                assert_eq!(raised > 0, is_sampled, "{set}");
                 assert_taken(&window, cgroup.id, op, raised, without_row);
-                recorded.extend(op.kind.filter(|_| stays));
+                recorded.extend(op.kind.filter(|_| is_sampled));
             }
         }
         // Samples in the overflow row have the class `other`.

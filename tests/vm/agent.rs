@@ -136,12 +136,12 @@ fn container_cpu_time_survives_cpu_hotplug_and_clock_changes() {
         }
     };
     let mut last = Series::new();
-    let mut check = |what: &str, samples: bool| {
+    let mut check = |what: &str, has_new_samples: bool| {
         agent.next_window();
         let now = agent.series();
         assert_no_step_back(&last, &now);
         assert_cpu_time(&now, what, (&container, &id));
-        if samples {
+        if has_new_samples {
             let grew = sampled(&now, &id) > sampled(&last, &id);
             assert!(grew, "{what}: no new samples");
         }

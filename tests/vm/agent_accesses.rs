@@ -353,8 +353,8 @@ fn intel_events_take_no_counter_unless_demanded() {
     for ((id, cgroup), mix) in containers.all.iter().zip(MIXES) {
         let raised: u64 = mix.iter().map(|op| loads.raised(cgroup.id, op)).sum();
         // The period of the burst, which the kernel would keep, is ten times as long. A guest on a
-        // busy host has fewer ticks, and loads are executed in ticks: those after a pause have the
-        // period of the pause. The shortest period bounds the number of samples.
+        // busy host has fewer ticks. Loads are executed in ticks, and the loads after a pause have
+        // the period of the pause. The shortest period bounds the number of samples.
         let most = loads.executed[&cgroup.id.0] as f64 / 31_407.0;
         let due = most.min(199.0 * took.as_secs_f64());
         println!("{raised} samples of loads, {due:.0} by their frequency, {most:.0} at most");

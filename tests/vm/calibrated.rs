@@ -22,16 +22,17 @@ use crate::{
     testpmu::{TestPmu, core},
 };
 
+/// The socket's traffic: one count for each ns of a watched cgroup, times the cgroup's weight.
 const TRAFFIC: &str = "taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000";
 /// Misses of the last-level cache and refills of the L2, with the core PMU's event codes.
 const EVENTS: [(&str, u64); 2] = [("llc_read_misses", 0x37), ("l2_refills", 0x17)];
-/// Counts per ns: of a pointer chase on CPU 0, and on CPU 1 of a stream, which moves four times as
-/// much because prefetches avoid most of its misses.
+/// Counts per ns of [`EVENTS`] on each CPU. CPU 0 runs a pointer chase. CPU 1 runs a stream, which
+/// has four refills for each miss because prefetches avoid most misses.
 const RATES: [[u64; 2]; 2] = [[1, 1], [1, 4]];
 /// Rates of a chase on both CPUs.
 const CHASE: [[u64; 2]; 2] = [[1, 1], [1, 1]];
 
-/// Makes the CPUs one socket for all that read sysfs, until the guest ends.
+/// Makes sysfs show both CPUs as one socket, until the guest ends.
 fn one_socket() {
     let dir = tempfile::tempdir().unwrap().keep();
     let file = dir.join("0");
@@ -118,7 +119,7 @@ fn containers_of_different_patterns_have_their_traffic() {
         assert_eq!(share["method"], "calibrated", "{share}");
         let found = share["value"].as_f64().unwrap();
         let cause = |name: &str| share["error_by_cause"][name].as_f64().unwrap();
-        // A pull takes so long here that more than 1% of the traffic may be in one window only.
+        // A pull takes so long here that its skew may be more than 1% of the traffic.
         let causes = ["counting", "calibration", "mixture", "residual"];
         let error: f64 = causes.into_iter().map(cause).sum();
         let all = share["rel_error"].as_f64().unwrap();

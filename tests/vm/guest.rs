@@ -34,7 +34,7 @@ pub(crate) fn skip(reason: &str) {
 }
 
 /// Whether the guest's clock follows the host's, and so runs on while QEMU does not run the guest's
-/// CPUs. Else it counts their instructions.
+/// CPUs. Otherwise the clock counts the instructions of the guest's CPUs.
 pub(crate) fn clock_follows_host() -> bool {
     value("CLOCK") != "instructions"
 }

@@ -87,8 +87,8 @@ fn a_cpu_counts_again_after_it_was_offline() {
     assert_exact(&pmu, &mut counting, &[&a, &b]);
 }
 
-/// The kernel lists a CPU as online before perf can count there, and for a moment after perf no
-/// longer can. Drains during these moments must not fail.
+/// The kernel lists a CPU as online shortly before perf can count there, and still lists it shortly
+/// after perf can no longer count there. Drains during these moments must not fail.
 #[test]
 fn a_cpu_in_transition_causes_no_error() {
     let Some(_machine) = machine() else { return };
@@ -122,7 +122,7 @@ fn a_cpu_in_transition_causes_no_error() {
 }
 
 /// Threads on CPU 0 have all of their waits while CPU 1 goes offline and online. Threads that chose
-/// CPU 1 have the waits that ended while it was counted, and the ledger agrees with them.
+/// CPU 1 have the waits that ended while CPU 1 was counted, and the ledger agrees with these waits.
 #[test]
 fn waits_go_on_while_another_cpu_is_offline() {
     let Some(_machine) = machine() else { return };
@@ -153,7 +153,7 @@ fn waits_go_on_while_another_cpu_is_offline() {
     let [wait, ended, unknown] = ["cpu-wait", "cpu-waits", "unknown-cpu-waits"]
         .map(|event| waits.count(event, &leaves).unwrap());
     println!("{ended} waits of {wait} ns, {unknown} unknown; the kernel: {displaced:?}");
-    // Each of the three zombies may still have its last switch.
+    // The kernel's account of each of the three zombies may lack its last switch.
     assert!(ended > 0 && ended <= displaced.runs + 3);
     waits.assert_adds_up(&leaves);
 }
@@ -261,7 +261,7 @@ fn the_time_of_an_offline_cpu_has_no_owner() {
     plan.rotated = 2;
     let a = TestCgroup::new("a");
     let mut counting = Counting::with_plan(plan, |_| {});
-    // A pull reads the snapshot's time after it has flushed, so its length is slack.
+    // A pull reads the snapshot's time after it has flushed, so the length of the pull is slack.
     let mut pull_ns = 0;
     let mut pull = |counting: &mut Counting| {
         let began = Instant::now();

@@ -90,7 +90,7 @@ fn events_of_one_kind_are_not_read_on_other_cores() {
     let mut counting = Counting::with_plan(plan("cpu_core/cycles/"), |_| {});
     run(&[(&cgroup, "burn 1 300")]);
     for _ in 0..3 {
-        // Longer than a running counter may stay unchanged.
+        // Waits longer than a running counter may stay unchanged.
         thread::sleep(Duration::from_millis(150));
         counting.session.pull().unwrap();
     }

@@ -21,7 +21,7 @@ use test_harness::{load_binary, machine, pmuscope};
 
 use crate::guest::{skip, value};
 
-/// The machine; None and a skip message if its architecture has no SPE.
+/// Exclusive access to the machine. None, with a skip message, if its architecture has no SPE.
 pub(crate) fn spe_machine() -> Option<File> {
     if value("ARCH") != "arm64" {
         skip("SPE is Arm's: its timer cannot be read here");
@@ -133,6 +133,7 @@ impl Rows {
         sums
     }
 
+    /// Number of rows by the text in a column.
     pub(crate) fn texts(&self, name: &str) -> BTreeMap<String, u64> {
         let mut texts = BTreeMap::new();
         for row in &self.rows {
@@ -145,6 +146,7 @@ impl Rows {
         texts
     }
 
+    /// A counter in the file's metadata.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.about[&format!("pmuscope.count.{name}")]
             .parse()
@@ -228,12 +230,14 @@ impl Recording {
     }
 }
 
+/// Interrupts a recording, and waits for its end.
 pub(crate) fn end(mut child: Child) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     assert!(child.wait().unwrap().success());
 }
 
+/// `CLOCK_MONOTONIC` in ns.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap()

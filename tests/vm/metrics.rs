@@ -121,6 +121,7 @@ fn relative(measured: u64, true_value: u64) -> f64 {
     measured as f64 / true_value as f64 - 1.0
 }
 
+/// Whether the formula of a metric uses a time.
 fn over_time(metric: &Metric) -> bool {
     let time = [
         Implicit::DurationTime,
@@ -216,7 +217,8 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
     }
 }
 
-/// `core` are the parameters of the test PMU.
+/// Rotates the groups of all core metrics under load, and compares each metric. `core` are the
+/// parameters of the test PMU.
 fn assert_exact_by_rotation(chip: Chip, core: &str, cpus: Cpus) {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {

@@ -13,8 +13,8 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// A sample is not checked within this many ns of a marker: their clocks are compared only once a
-/// round.
+/// Samples within this many ns of a marker are not checked: the clocks of samples and markers are
+/// compared only once a round.
 const NEAR: u64 = 1_000_000;
 
 /// A call of a marker, as the program printed it: its thread, and the times before and after.
@@ -194,10 +194,10 @@ pub(crate) fn assert_moments(
             Field::Null => pid,
             tid => u32::try_from(long(tid)).unwrap(),
         };
-        let own = phase(&calls, tid, time).or_else(|| phase(&calls, pid, time));
+        let phase = phase(&calls, tid, time).or_else(|| phase(&calls, pid, time));
         assert_eq!(
             text(&row["phase"]),
-            own.as_deref(),
+            phase.as_deref(),
             "thread {tid} at {time}"
         );
     }

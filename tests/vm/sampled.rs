@@ -18,12 +18,12 @@ fn counting() -> Counting {
 
 /// User-space samples of a process: all, and those in a known file.
 fn samples(window: &SampleWindow, pid: u32) -> [u64; 2] {
-    let count = |known: bool| -> u64 {
+    let count = |in_known_file: bool| -> u64 {
         (window.addresses.iter())
             .filter(|(key, _)| key.tgid == pid && !key.page && key.address >> 63 == 0)
             .filter(|(key, _)| {
                 let place = window.places.get(&key.code_key());
-                !known || place.is_some_and(|place| &*place.module != "[unknown]")
+                !in_known_file || place.is_some_and(|place| &*place.module != "[unknown]")
             })
             .map(|(_, counts)| counts.samples)
             .sum()

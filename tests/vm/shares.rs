@@ -262,8 +262,8 @@ fn shares_by_samples_are_within_their_stated_errors() {
     }
 }
 
-/// One count has the nanoseconds of two containers: 1 for each of the first, 2^30 for each of the
-/// other. So the uncore counter and both true times are read at the same instant.
+/// One count has the times of two containers: a nanosecond of the first container adds 1, and one
+/// of the second adds 2^30. So the uncore counter and both true times are read at the same instant.
 const DIGIT: u64 = 1 << 30;
 
 fn digits(count: u64) -> [u64; 2] {
@@ -289,10 +289,10 @@ fn shared_plan(events: &str) -> Plan {
     plan
 }
 
-/// Errors over windows of `length` that end while the containers run: of the first container
-/// and, if there are two, of the second.
+/// Errors of the shares of the first container and, if there are two, of the second. Windows of
+/// `length` end while the containers run.
 fn errors_of_cut_windows(on: &[u64], length: Duration) -> ShareErrors {
-    // Loaded again, so that the weighted times do not overflow.
+    // Loads the module again, so that the weighted times do not overflow.
     let pmu = &TestPmu::load("set=grace,core rates=0");
     const WINDOWS: u32 = 15;
     // The loads are killed after the last window.
@@ -360,8 +360,8 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
             errors.print(&format!("{load} | {milliseconds} ms"), COUNTED[0].0);
             let normalized = errors.mean(errors.normalized_squares);
             println!("{} shares", errors.shares);
-            // With correctly stated errors it is at most 1; with so few shares it varies by about a
-            // fifth.
+            // With correctly stated errors this ratio is at most 1. With so few shares it varies by
+            // about a fifth.
             assert!(normalized < 1.6, "{load}: the stated error is too small");
         }
     }

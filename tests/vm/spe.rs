@@ -68,7 +68,7 @@ fn records_of_every_layout_are_charged() {
         if sum.missed_bytes == 0 {
             assert_eq!(sum.records, stat("written"));
         }
-        // The rest of a half buffer into which no record fits is not in a chunk.
+        // The last bytes of a half buffer, into which no record fits, are not in a chunk.
         assert!(sum.written() >= stat("bytes"));
         assert!(stat("full") > 3, "few buffers ran full");
     }
@@ -213,11 +213,11 @@ fn misattributed(pmu: &TestPmu) -> f64 {
             own.map(|(_, [samples, ..])| samples).sum()
         };
         let written = own(&written(&truth, |_| true));
-        let own_in_own = own(&counted(&reading, |key| key.cgroup == cgroup.id));
+        let in_own_row = own(&counted(&reading, |key| key.cgroup == cgroup.id));
         let in_all = own(&counted(&reading, |_| true));
-        // Records of the other two containers are counted as theirs.
+        // Records of the other two containers already count as missing from their own rows.
         let watched = |source: Option<u64>| loads.iter().any(|load| source == Some(load.2));
-        let others_in_own = samples(&counted(&reading, |key| {
+        let others_in_row = samples(&counted(&reading, |key| {
             key.cgroup == cgroup.id && !watched(key.access.source())
         }));
         // With the kprobe a chunk may be lost, which is counted.
@@ -228,13 +228,13 @@ fn misattributed(pmu: &TestPmu) -> f64 {
             "{path}: {in_all} of {written}"
         );
         println!(
-            "{}: written {written}, {} of them in other rows; {others_in_own} of others in its row",
+            "{}: written {written}, {} of them in other rows; {others_in_row} of others in its row",
             cgroup.path,
-            written - own_in_own
+            written - in_own_row
         );
         all += written;
-        lost += written - own_in_own;
-        gained += others_in_own;
+        lost += written - in_own_row;
+        gained += others_in_row;
     }
     assert!(all > 1000, "{all} records");
     (lost + gained) as f64 / all as f64 * 100.0
@@ -277,7 +277,7 @@ fn sampling_continues_on_a_cpu_after_it_was_offline() {
     let own = samples(&written(&truth, |row| {
         processes.contains(&row.tgid) || row.tgid == later
     }));
-    // Samples from before the load's move to the cgroup are not charged to it.
+    // Samples from before the load's move to the cgroup are not charged to this cgroup.
     let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
     println!("counted {counted}, written {own}, {before} of them before the move");
     // With the kprobe a chunk may be lost, which is counted.
@@ -302,7 +302,7 @@ fn pages_and_processes() {
         config.by_process = true.into();
         config.spe.as_mut().unwrap().pages = 4096;
     });
-    // There is no pull before their end: it would free rows of ended processes.
+    // There is no pull before the processes end: it would free the rows of ended processes.
     running.iter_mut().for_each(Load::go);
     running.into_iter().for_each(|load| drop(load.finish()));
     let reading = sampling.end(&pmu);

@@ -81,7 +81,8 @@ fn sample(pmu: &TestPmu, terms: &str, loads: [Load; 2]) -> SpePull {
     sampling.end(pmu)
 }
 
-/// Accesses of each cgroup to a line, on all CPUs: a load starts on the CPU where it waited.
+/// Accesses of each cgroup to a line of an address space, on all CPUs: a load starts on the CPU
+/// where it waited.
 fn rows(reading: &SpePull, line: u64, space: u64) -> BTreeMap<CgroupId, LineRow> {
     let mut sums = BTreeMap::new();
     for (key, row) in &reading.lines {

@@ -39,13 +39,16 @@ fn garbage_is_counted_as_bad() {
         assert_eq!(reading.health.hook, SpeHook::Kprobe);
         return;
     }
-    let others = reading.health.sum.records - all_written;
+    let by_chance = reading.health.sum.records - all_written;
     // A cell with a valid record by chance may have bad bytes after it.
-    assert!((garbage..=garbage + others).contains(&(bad + others)));
-    assert!(reading.health.sum.undecoded > (garbage - others) * 63);
+    assert!((garbage..=garbage + by_chance).contains(&(bad + by_chance)));
+    assert!(reading.health.sum.undecoded > (garbage - by_chance) * 63);
     let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
     let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
-    assert!((own..=own + others).contains(&counted), "{counted}, {own}");
+    assert!(
+        (own..=own + by_chance).contains(&counted),
+        "{counted}, {own}"
+    );
 }
 
 /// Every seventh record has an address or a time of zero. It counts as invalid, and is in no row.

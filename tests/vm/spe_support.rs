@@ -32,6 +32,7 @@ const DEBUG: &str = "/sys/kernel/debug/testpmu";
 /// samples in it.
 pub(crate) const PERIOD: u64 = 4096;
 
+/// A session that samples with SPE.
 pub(crate) struct Sampling {
     pub(crate) session: Session,
     /// Rows that were freed so far.

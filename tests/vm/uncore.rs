@@ -87,7 +87,7 @@ fn the_soft_limit_of_open_files_is_raised_for_uncore_events() {
     );
 }
 
-/// The only CPU of socket 1 goes offline and online. Meanwhile that socket has no count, the other
+/// The only CPU of socket 1 goes offline and online. Meanwhile socket 1 has no count, socket 0
 /// still counts, and no earlier count is lost.
 #[test]
 fn a_socket_counts_again_after_it_was_offline() {

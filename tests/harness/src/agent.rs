@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::pmuscope;
 
-/// The longest wait for something that the agent does within seconds. After it the test fails and
+/// Limit of a wait for the agent, which normally needs seconds. At the limit the test fails and
 /// shows the log; without a limit the test would only time out.
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -32,7 +32,7 @@ pub struct Agent {
     windows: Receiver<String>,
     /// The socket that stands for the service manager.
     manager: UnixDatagram,
-    /// The address that it serves.
+    /// The address on which the agent listens.
     pub address: SocketAddr,
     /// The agent's directory: configuration, log, and `run`, the run directory.
     pub directory: TempDir,
@@ -233,7 +233,8 @@ impl Agent {
         parse(&answer.text())
     }
 
-    /// The responses of /metrics to requests with these headers, all of one window.
+    /// The responses of /metrics to requests with these headers. All responses show the same
+    /// window.
     #[track_caller]
     pub fn metrics_of_one_window<const N: usize>(&self, headers: [&str; N]) -> [Answer; N] {
         self.until("the window of all responses", || {
@@ -354,8 +355,8 @@ impl Answer {
     }
 }
 
-/// Parses the series of a text in either format. Asserts that the head of its family precedes each
-/// series, and that no series occurs twice.
+/// Parses the series of a text in either format. Asserts that each series follows the head of its
+/// family, and that no series occurs twice.
 pub fn parse(text: &str) -> Series {
     let mut series = Series::new();
     let mut family = "";
@@ -377,8 +378,8 @@ pub fn parse(text: &str) -> Series {
     series
 }
 
-/// The value of the only series with all of these parts in its name or labels. None where no series
-/// matches.
+/// The value of the series with all of these parts in its name or labels. None if no series
+/// matches; panics if several match.
 #[track_caller]
 pub fn find(series: &Series, parts: &[&str]) -> Option<f64> {
     let found = series.iter();

@@ -1,5 +1,5 @@
-//! The benchmarks' own use of bpf(2): an empty program, one that writes a record, the kernel's run
-//! time of programs, and a map to fill.
+//! bpf(2) for benchmarks: an empty program, a program that writes a record at each switch, the
+//! kernel's run time of programs, and writes to a map.
 
 use std::{
     collections::BTreeMap,
@@ -34,8 +34,8 @@ pub struct EmptyProgram {
 }
 
 impl EmptyProgram {
-    /// Loads it as `tp_btf/sched_switch` and attaches it, by the same calls as aya for pmuscope's
-    /// own program.
+    /// Loads it as `tp_btf/sched_switch` and attaches it, with the system calls that aya makes for
+    /// pmuscope's own program.
     pub fn attach() -> io::Result<Self> {
         Self::at_switches(&NOTHING)
     }
@@ -119,7 +119,7 @@ const fn instruction(code: u8, [to, from]: [u8; 2], off: i16, imm: i32) -> bpf_i
 /// time, the outgoing and the incoming task), and a thread that reads the records.
 pub struct SwitchRecorder {
     program: Option<EmptyProgram>,
-    ends: Arc<AtomicBool>,
+    should_stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<u64>>,
 }
 
@@ -139,11 +139,11 @@ impl SwitchRecorder {
         let program = EmptyProgram::at_switches(&Self::instructions(ring.as_raw_fd()))?;
         let data = MapData::from_fd(ring).map_err(io::Error::other)?;
         let mut ring = RingBuf::try_from(Map::RingBuf(data)).map_err(io::Error::other)?;
-        let ends = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&ends);
+        let should_stop = Arc::new(AtomicBool::new(false));
+        let reader_should_stop = Arc::clone(&should_stop);
         let reader = thread::spawn(move || {
             let mut records = 0;
-            while !ended.load(Relaxed) {
+            while !reader_should_stop.load(Relaxed) {
                 let mut wait = [PollFd::new(&ring, PollFlags::IN)];
                 let limit = Timespec {
                     tv_sec: 0,
@@ -158,12 +158,12 @@ impl SwitchRecorder {
         });
         Ok(Self {
             program: Some(program),
-            ends,
+            should_stop,
             reader: Some(reader),
         })
     }
 
-    /// Codes as in linux/bpf.h, helpers by their numbers there.
+    /// The program. Codes of instructions and numbers of helpers are those of linux/bpf.h.
     const fn instructions(ring: RawFd) -> [bpf_insn; 16] {
         const SIZE: i32 = 24;
         [
@@ -195,7 +195,7 @@ impl SwitchRecorder {
 impl Drop for SwitchRecorder {
     fn drop(&mut self) {
         self.program = None;
-        self.ends.store(true, Relaxed);
+        self.should_stop.store(true, Relaxed);
         let read = self.reader.take().map(JoinHandle::join);
         assert!(matches!(read, Some(Ok(records)) if records > 0), "{read:?}");
     }
@@ -215,8 +215,8 @@ impl RunTimeStats {
     }
 }
 
-/// Nanoseconds per run, during `work`, of a program of this process: the one of this type that runs
-/// most often meanwhile.
+/// Nanoseconds per run of a program of this process during `work`. Of the programs of this type, it
+/// is the one that runs most often.
 pub fn time_per_run(kind: bpf_prog_type, work: impl FnOnce()) -> io::Result<f64> {
     let before = run_times(kind)?;
     work();
@@ -229,8 +229,8 @@ pub fn time_per_run(kind: bpf_prog_type, work: impl FnOnce()) -> io::Result<f64>
     Ok(nanos as f64 / runs as f64)
 }
 
-/// By id of the programs of this process and of this type: nanoseconds in all runs so far, and
-/// their number (`proc(5)`, fdinfo).
+/// This process's programs of this type, by id: nanoseconds in all runs so far, and the number of
+/// runs (`proc(5)`, fdinfo).
 fn run_times(kind: bpf_prog_type) -> io::Result<BTreeMap<u64, (u64, u64)>> {
     let mut programs = BTreeMap::new();
     for fd in fs::read_dir("/proc/self/fdinfo")? {
@@ -289,7 +289,8 @@ unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A hash map of this process with keys and values of the sizes of these types (`proc(5)`, fdinfo).
+/// Descriptor of this process's hash map whose keys and values have the sizes of these types
+/// (`proc(5)`, fdinfo).
 pub fn hash_map<K, V>() -> io::Result<RawFd> {
     let wanted = [
         ("map_type:", bpf_map_type::BPF_MAP_TYPE_HASH as usize),
@@ -311,7 +312,7 @@ pub fn hash_map<K, V>() -> io::Result<RawFd> {
     Err(io::Error::from(io::ErrorKind::NotFound))
 }
 
-/// Puts a row into a map of [`hash_map`].
+/// Puts a row into a map that [`hash_map`] returned.
 pub fn put<K, V>(map: RawFd, key: &K, value: &V) -> io::Result<()> {
     let mut attr = zeroed();
     // SAFETY: writing plain integers to the union's fields.

@@ -19,7 +19,7 @@ pub struct Browser {
     /// Events that the browser sent so far.
     events: Vec<Value>,
     session: Option<String>,
-    last: u64,
+    last_id: u64,
     _directory: TempDir,
 }
 
@@ -67,7 +67,7 @@ impl Browser {
             from,
             events: Vec::new(),
             session: None,
-            last: 0,
+            last_id: 0,
             _directory: directory,
         };
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
@@ -93,7 +93,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Shows the page in a window of another width, to a reader with this colour scheme.
+    /// Shows the page in a window of another width, with this preferred colour scheme.
     pub fn show_in(&mut self, width: u32, scheme: &str) {
         let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", &size);
@@ -160,7 +160,7 @@ impl Browser {
             let url = it["request"]["url"].as_str().unwrap_or_default();
             !["file:", "data:", "blob:"]
                 .iter()
-                .any(|own| url.starts_with(own))
+                .any(|scheme| url.starts_with(scheme))
         });
         let all = errors.chain(thrown).chain(logged).chain(requested);
         all.map(Value::to_string).collect()
@@ -176,8 +176,8 @@ impl Browser {
     }
 
     fn call(&mut self, method: &str, parameters: &Value) -> Value {
-        self.last += 1;
-        let mut message = json!({"id": self.last, "method": method, "params": parameters});
+        self.last_id += 1;
+        let mut message = json!({"id": self.last_id, "method": method, "params": parameters});
         if let Some(session) = &self.session {
             message["sessionId"] = session.as_str().into();
         }
@@ -185,7 +185,7 @@ impl Browser {
         self.to.write_all(b"\0").unwrap();
         loop {
             let answer = self.read();
-            if answer["id"] == self.last {
+            if answer["id"] == self.last_id {
                 assert!(answer.get("error").is_none(), "{method}: {answer}");
                 return answer["result"].clone();
             }

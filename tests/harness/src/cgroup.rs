@@ -25,7 +25,7 @@ pub struct TestCgroup {
 const PREFIX: &str = "pmuscope-test-";
 
 impl TestCgroup {
-    /// A new cgroup below the root of the tests.
+    /// A new cgroup directly below the root of the hierarchy.
     pub fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!(
@@ -52,8 +52,8 @@ impl TestCgroup {
         }
     }
 
-    /// Starts a load and moves it here while it waits for [`Load::go`]. The programs charge a task
-    /// that is moved while it runs to its old cgroup until its next switch.
+    /// Starts a load and moves it here while it waits for [`Load::go`]. The BPF programs would
+    /// charge a running task to its old cgroup until its next switch.
     pub fn load(&self, words: &str) -> Load {
         self.load_with(&load_binary(), words)
     }
@@ -117,7 +117,7 @@ fn remove_tree(directory: &Path) {
     let _ = fs::remove_dir(directory);
 }
 
-/// The CPU time of any cgroup. None if the cgroup no longer exists.
+/// CPU time in ns of any cgroup and its descendants. None if the cgroup no longer exists.
 pub fn cpu_time(directory: &Path) -> Option<u64> {
     let stat = fs::read_to_string(directory.join("cpu.stat")).ok()?;
     let mut lines = stat.lines();

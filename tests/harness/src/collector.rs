@@ -32,9 +32,9 @@ pub struct Collector {
 pub struct Point {
     /// Name of the metric.
     pub name: String,
-    /// Unix time. A gauge has none.
+    /// Unix time at which the total began. A gauge has none.
     pub start: Option<Duration>,
-    /// Unix time.
+    /// Unix time of the value.
     pub time: Duration,
     labels: String,
 }

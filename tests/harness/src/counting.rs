@@ -26,8 +26,8 @@ pub struct Counting {
 enum TakenTime {
     /// Counted to the nanosecond, by a session of its own that began with this snapshot.
     Counted(Box<(Session, Snapshot)>),
-    /// [`taken_time`] at the start. Its ticks do not show short bursts, so it is for machines
-    /// without a hypervisor that takes time.
+    /// [`taken_time`] at the start. Its ticks do not show short bursts, so it is for machines whose
+    /// hypervisor takes no time, and for kernels that cannot count that time.
     Ticks(u64),
 }
 
@@ -130,9 +130,10 @@ impl Counting {
         window
     }
 
-    /// Asserts that the task-clock of a window is within 1% of the kernel's accounting, the
-    /// project's promise: both count from switch to switch. The bound includes time of interrupts
-    /// and of the hypervisor, [`uncertain_time`], and the gap of handovers, all since the start.
+    /// Asserts that the task-clock `counted` in a window is within 1% of the kernel's accounting,
+    /// `expected`; both are in ns. This is the project's promise: both count from switch to switch.
+    /// The bounds allow for the time of interrupts and of the hypervisor, for [`uncertain_time`],
+    /// and for the gap of handovers, all since the start.
     #[track_caller]
     pub fn assert_cpu_time(&mut self, window: &Window, what: &str, counted: u64, expected: u64) {
         let taken = self.taken();
@@ -216,7 +217,7 @@ pub fn taken_time() -> u64 {
 }
 
 /// CPU time in ns that the scheduler may have charged to another task than pmuscope's clocks did:
-/// slices with a missed switch, and time stamps of switches that were stale.
+/// slices with a missed switch, and switches with a stale time stamp.
 pub fn uncertain_time(health: &Health) -> u64 {
     health.sum.missed_nanos + health.sum.stale_clock_nanos
 }

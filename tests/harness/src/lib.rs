@@ -1,5 +1,5 @@
 //! Shared code of pmuscope's tests and benchmarks: exclusive access to the machine, cgroups, loads
-//! and counts on a running kernel, and modules for whatever else at least two of them use.
+//! and counts on a running kernel, and modules of other code that at least two of them use.
 //!
 //! Unit tests of probe-user cannot use this crate: it is linked with another copy of the library.
 //! They use `test-support`.
@@ -83,7 +83,7 @@ pub fn hierarchy() -> Hierarchy {
     this_machine().hierarchy().unwrap().clone()
 }
 
-/// The description of the running machine, read again.
+/// The description of the running machine, read at each call.
 pub fn this_machine() -> Arc<Machine> {
     Arc::new(Machine::this())
 }
@@ -132,7 +132,8 @@ pub fn pmuscope() -> Command {
     Command::new(program("PMUSCOPE_BIN", "pmuscope"))
 }
 
-/// A program that cargo builds beside the test. In guests, `variable` has its path.
+/// Path of a program that cargo builds beside the test. In guests, the path is in the environment
+/// variable `variable`.
 fn program(variable: &str, built: &str) -> PathBuf {
     if let Some(path) = env::var_os(variable) {
         return path.into();

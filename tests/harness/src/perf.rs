@@ -11,7 +11,7 @@ use probe_user::samples::perf_data::{
     ATTR, FileEvent, FileHead, PerfData, SPE_SAMPLE, feature, text,
 };
 
-/// The PMU type in the file; nothing else here has that number.
+/// The PMU type in the file: an arbitrary number.
 const PMU_TYPE: u32 = 77;
 
 /// Writes the file that `perf record -e arm_spe_0//` would have written for `aux`, recorded on a
@@ -91,8 +91,8 @@ pub fn script(path: &Path, itrace: &str) -> Command {
 
 /// The packets that perf prints for SPE data: offset and description, without padding.
 pub fn packets(dump: &str) -> impl Iterator<Item = (usize, &str)> {
-    // ".  0000abcd: " (raw events have four digits) and at least sixteen times three characters of
-    // bytes.
+    // A line has ".  0000abcd: ", sixteen columns of three characters for bytes, and the
+    // description. Lines of raw events have an offset of four digits.
     dump.lines().filter_map(|line| {
         let line = line.strip_prefix(".  ")?;
         let (offset, rest) = line.split_once(": ")?;

@@ -18,11 +18,11 @@ pub const EVENTS: &str = "cpu-wait,cpu-waits,unknown-cpu-waits,voluntary-switche
 /// The kernel's own account of the existing threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Nanoseconds that they ran.
+    /// Nanoseconds that the threads ran.
     pub ran: u64,
-    /// Nanoseconds that they waited for a CPU.
+    /// Nanoseconds that the threads waited for a CPU.
     pub run_delay: u64,
-    /// Times that they were switched in.
+    /// Number of times that the threads were switched in.
     pub runs: u64,
     /// Voluntary switches.
     pub voluntary: u64,
@@ -31,7 +31,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// The current account. A zombie still has its first thread.
+    /// The current account of a process. A zombie still has its first thread.
     pub fn of(pid: u32) -> Self {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let tasks = tasks.map(|task| Self::of_thread(&task.unwrap().path()));
@@ -74,7 +74,8 @@ impl Account {
             let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
             let asleep = tasks.map(sleeps).filter(|sleeps| *sleeps).count();
             let now = Self::of(pid);
-            // A thread has this state shortly before its switch is counted.
+            // A thread is in this state shortly before its switch is counted, so two equal readings
+            // are needed.
             if asleep == threads && now == last {
                 return now;
             }
@@ -120,7 +121,8 @@ pub fn run_to_the_ends(loads: &mut [Load]) -> Vec<Account> {
         .collect()
 }
 
-/// A session with the ledger, and its last window.
+/// A session that counts waits by the waiting and the running cgroup (the ledger), and its last
+/// window.
 pub struct Waits {
     counting: Counting,
     last: Snapshot,
@@ -147,7 +149,7 @@ impl Waits {
         self.counting.count(&self.window, event, cgroup.id)
     }
 
-    /// The waits of a cgroup by their lengths.
+    /// The waits of a cgroup, by length.
     fn lengths(&self, cgroup: &TestCgroup) -> WaitTimes {
         let owners = self.delta().owners.into_iter();
         let mut own = owners.filter(|owner| owner.cgroup == cgroup.id);
@@ -160,7 +162,7 @@ impl Waits {
         WaitDelta::between(first.unwrap(), last.unwrap())
     }
 
-    /// Nanoseconds that a cgroup waited, by the cgroup that ran.
+    /// Nanoseconds that a cgroup waited, by the cgroup that ran meanwhile.
     pub fn parts(&self, cgroup: &TestCgroup) -> BTreeMap<CgroupId, u64> {
         let delta = self.delta();
         assert_eq!((delta.unplaced, delta.unplaced_waits), (0, 0));
@@ -171,7 +173,7 @@ impl Waits {
             .collect()
     }
 
-    /// Compares the ledger and the lengths of a cgroup's waits with their sum.
+    /// Asserts that the ledger and the lengths of a cgroup's waits add up to its `cpu-wait`.
     #[track_caller]
     pub fn assert_adds_up(&self, cgroup: &TestCgroup) {
         let [whole, waits, unknown] =
@@ -193,8 +195,8 @@ impl Waits {
     }
 }
 
-/// Compares the waits and switches of cgroups with the kernel's own, to the nanosecond. A wait with
-/// an unknown part is not counted as a wait.
+/// Compares the waits and switches of cgroups with the kernel's account `truth`, to the nanosecond.
+/// `cpu-waits` does not count a wait with an unknown part.
 #[track_caller]
 pub fn assert_is_the_kernels(
     counting: &Waits,
@@ -228,7 +230,7 @@ pub fn assert_is_the_kernels(
     let Account {
         run_delay, runs, ..
     } = truth;
-    // Each zombie may still have its last switch.
+    // The account of a zombie may lack its last switch.
     let after_the_end = processes as u64;
     let pairs = [
         (voluntary, truth.voluntary),
@@ -237,7 +239,7 @@ pub fn assert_is_the_kernels(
     let near = |(counted, truth): &(u64, u64)| counted.abs_diff(*truth) <= after_the_end + missed;
     assert!(pairs.iter().all(near));
     // The kernel does not count the wait of a task that is preempted in another state than running.
-    // Few of the waits that it counts have an unknown part.
+    // At most 5% of the waits that the kernel counts may have an unknown part.
     assert!(waits + unknown >= runs && waits + runs / 20 >= runs);
     assert!(waits <= runs + after_the_end);
     match waits.cmp(&runs) {

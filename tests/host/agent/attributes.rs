@@ -43,8 +43,8 @@ fn container_cpu_time_matches_cpu_stat() {
     assert_within("task-clock", counted, nearest, 1.0);
 }
 
-/// CPU time in ns that the kernel charged to all cgroups except `own`, the ancestors of this
-/// process, and the root.
+/// CPU time in ns that the kernel charged to other cgroups: to all except `own`, the cgroups that
+/// contain this process, and the root.
 fn time_of_others(own: &TestCgroup) -> u64 {
     let hierarchy = hierarchy();
     let here = Hierarchy::current_cgroup(Path::new("/proc")).unwrap();
@@ -85,14 +85,14 @@ fn the_smallest_containers_are_folded_at_the_series_limit() {
     let clock = "event=\"task-clock\"";
     // The rows of the containers of this test, and the folded row.
     let sum = |series: &Series| -> f64 {
-        let own = |name: &str| {
+        let is_of_test = |name: &str| {
             ids.iter()
                 .any(|id| name.contains(&format!("name=\"{id}\"")))
         };
         let rows = series.iter().filter(|(name, _)| {
             name.starts_with(time)
                 && name.contains(clock)
-                && (own(name) || name.contains("kind=\"other\""))
+                && (is_of_test(name) || name.contains("kind=\"other\""))
         });
         rows.map(|(_, value)| value).sum()
     };

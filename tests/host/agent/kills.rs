@@ -19,8 +19,8 @@ use test_harness::{
 
 use crate::{bpffs::Bpffs, pins::program_id};
 
-/// Returns the check whether the test has made enough kills. `PMUSCOPE_KILLS` sets their number.
-/// Without it the test stops after `KILLS`, or after 15 s and 10 kills.
+/// Returns a function that tells whether a number of kills is enough. `PMUSCOPE_KILLS` sets the
+/// number. Without it the test stops after `KILLS`, or after 15 s and 10 kills.
 fn enough() -> Box<dyn Fn(u32) -> bool> {
     const KILLS: u32 = 100;
     match env::var("PMUSCOPE_KILLS") {
@@ -56,7 +56,7 @@ impl RandomDelays {
 #[test]
 fn counters_never_decrease_across_kills() {
     let Some(_machine) = machine() else { return };
-    let mut seen = BTreeSet::new();
+    let mut program_ids = BTreeSet::new();
     let bpffs = Bpffs::mount();
     let state = tempfile::tempdir().unwrap();
     let pins = bpffs.place().0;
@@ -86,7 +86,7 @@ fn counters_never_decrease_across_kills() {
     let mut delays = RandomDelays(0x9e37_79b9_7f4a_7c15);
     let (mut kills, mut during_start) = (0, 0);
     while !enough(kills) {
-        seen.extend(programs(agent.pid()));
+        program_ids.extend(programs(agent.pid()));
         if kills % 3 == 2 {
             // Kill the agent during its start or shortly after it.
             agent.signal(Signal::KILL);
@@ -124,10 +124,10 @@ fn counters_never_decrease_across_kills() {
     drop(load);
     assert!(bpffs.is_empty(), "pins are left");
     // The kernel frees the programs asynchronously.
-    assert!(!seen.is_empty());
+    assert!(!program_ids.is_empty());
     let loaded = || {
         let ids = loaded_programs().filter_map(|info| Some(info.ok()?.id()));
-        ids.filter(|id| seen.contains(id)).count()
+        ids.filter(|id| program_ids.contains(id)).count()
     };
     while loaded() > 0 {
         thread::yield_now();

@@ -184,9 +184,9 @@ fn unsent(port: u16) -> u64 {
     let port = format!(":{port:04X}");
     let lines = table.lines().map(|line| line.split_whitespace());
     let queues = lines.filter_map(|mut words| {
-        let own = words.nth(1)?.ends_with(&port);
+        let is_of_port = words.nth(1)?.ends_with(&port);
         let (queue, _) = words.nth(2)?.split_once(':')?;
-        own.then(|| u64::from_str_radix(queue, 16).unwrap())
+        is_of_port.then(|| u64::from_str_radix(queue, 16).unwrap())
     });
     queues.sum()
 }
@@ -230,7 +230,7 @@ fn unread_responses_hold_little_memory() {
             client.set_nonblocking(true).unwrap();
             clients.push((at % 2 == 0, client));
         }
-        for (_, client) in clients.iter_mut().filter(|(drips, _)| *drips) {
+        for (_, client) in clients.iter_mut().filter(|(reads_slowly, _)| *reads_slowly) {
             // The server may have closed it already.
             let _ = client.read(&mut [0; 16]);
         }

@@ -49,9 +49,9 @@ fn the_agent_keeps_only_the_capabilities_that_counting_needs() {
     assert!(all.iter().all(has_only_needed), "{all:x?}");
     assert!(all.contains(&[NEEDED, NEEDED, 0, 0]), "{all:x?}");
     // Only the main thread counts, so only it keeps capabilities.
-    let without = all.iter().filter(|sets| **sets == [0; 4]).count();
-    assert!(without >= UNPRIVILEGED_THREADS, "{all:x?}");
-    assert_eq!(without, all.len() - 1, "{all:x?}");
+    let without_capabilities = all.iter().filter(|sets| **sets == [0; 4]).count();
+    assert!(without_capabilities >= UNPRIVILEGED_THREADS, "{all:x?}");
+    assert_eq!(without_capabilities, all.len() - 1, "{all:x?}");
 }
 
 #[test]
@@ -153,7 +153,8 @@ fn two_capabilities_suffice() {
             permitted: two | extra,
             inheritable: two | extra,
         };
-        // The permitted set survives the change of the user, and is then reduced to the two.
+        // The permitted set survives the change of the user, and is then reduced to the two
+        // capabilities.
         rustix::thread::set_keep_capabilities(true)?;
         rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY))?;
         set_capabilities(None, sets(CapabilitySet::empty()))?;

@@ -16,16 +16,16 @@ const TOLERANCE: Duration = Duration::from_secs(2);
 #[track_caller]
 fn assert_times(points: &[Point], [before, after]: [Duration; 2]) {
     let now = unix_time();
-    let own = |point: &&Point| {
+    let is_own = |point: &&Point| {
         point.name.starts_with("pmuscope.self.agent")
             || point.name.starts_with("pmuscope_self_agent")
     };
-    assert!(points.iter().filter(own).count() > 10, "{points:?}");
+    assert!(points.iter().filter(is_own).count() > 10, "{points:?}");
     for point in points {
         let age = now.abs_diff(point.time);
         assert!(age < Duration::from_secs(60), "{point:?} at {now:?}");
     }
-    for point in points.iter().filter(own) {
+    for point in points.iter().filter(is_own) {
         let Some(start) = point.start else { continue };
         assert!(
             start + TOLERANCE >= before && start <= after + TOLERANCE,
@@ -120,10 +120,10 @@ fn timestamps_are_right_in_a_time_namespace() {
     // While the agent is off it exports only its own metrics.
     let off = loop {
         let points = collector.points();
-        let own = |point: &Point| {
+        let is_own = |point: &Point| {
             point.name.contains("self_agent") || point.name == "pmuscope_absent_values"
         };
-        if points.iter().all(own) {
+        if points.iter().all(is_own) {
             break points;
         }
     };

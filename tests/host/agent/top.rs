@@ -27,7 +27,7 @@ impl Pong {
         let child = command.stdout(Stdio::piped()).spawn().unwrap();
         cgroup.adopt(child.id());
         let mut pong = Self { child, rounds: 0 };
-        // The process has executed its binary.
+        // An answer shows that the process has executed its binary.
         pong.answer(1);
         pong
     }

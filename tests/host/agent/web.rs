@@ -174,8 +174,8 @@ fn guesses_delay_no_verified_user() {
         |_| {},
     );
     let server = agent.address;
-    let known = || status_from(server, 1, "/metrics", &password("one"));
-    assert_eq!(known(), 200);
+    let status_of_known_user = || status_from(server, 1, "/metrics", &password("one"));
+    assert_eq!(status_of_known_user(), 200);
 
     let (sender, statuses) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -200,7 +200,7 @@ fn guesses_delay_no_verified_user() {
             all.extend(statuses.try_iter());
             verified(&all)
         };
-        assert_eq!(known(), 200);
+        assert_eq!(status_of_known_user(), 200);
         assert_eq!(status_from(server, 1, "/healthz", &password("two")), 200);
         let before = count();
         assert!(

@@ -76,15 +76,16 @@ fn files_of_another_user_lead_to_no_removals() {
     let victim = tempfile::tempdir().unwrap();
     let bystander = victim.path().join("bystander");
     fs::write(&bystander, "").unwrap();
-    let nobody = |path: &Path| std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
+    let own_by_nobody =
+        |path: &Path| std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
     let place = bpffs.place();
 
     // Another user owns the directory of all pins.
     fs::create_dir(&place.0).unwrap();
     let link = place.0.join("session-x");
     std::os::unix::fs::symlink(victim.path(), &link).unwrap();
-    nobody(&link);
-    nobody(&place.0);
+    own_by_nobody(&link);
+    own_by_nobody(&place.0);
     let text = refusal(place.clone());
     assert!(text.contains("belongs to user 65534"), "{text}");
     let text = unpin(&place).unwrap_err().to_string();
@@ -94,7 +95,7 @@ fn files_of_another_user_lead_to_no_removals() {
 
     // The directory is a symbolic link.
     std::os::unix::fs::symlink(victim.path(), &place.0).unwrap();
-    nobody(&place.0);
+    own_by_nobody(&place.0);
     assert!(unpin(&place).is_err());
     let text = refusal(place.clone());
     assert!(
@@ -107,10 +108,10 @@ fn files_of_another_user_lead_to_no_removals() {
     let place = PinPath(bpffs.path().to_owned());
     let link = bpffs.path().join("session-x");
     std::os::unix::fs::symlink(victim.path(), &link).unwrap();
-    nobody(&link);
+    own_by_nobody(&link);
     let theirs = bpffs.path().join("session-y");
     fs::create_dir(&theirs).unwrap();
-    nobody(&theirs);
+    own_by_nobody(&theirs);
     drop(start("task-clock", place.clone()).unwrap());
     assert_eq!(unpin(&place).unwrap(), 0);
     let mut files = bpffs.files();
@@ -131,15 +132,15 @@ fn places_that_cannot_be_used_are_refused() {
     let text = refusal(PinPath(bpffs.path().join("missing/pmuscope")));
     assert!(text.contains("No such file or directory"), "{text}");
 
-    let config = |change: fn(&mut Config)| {
+    let refused = |change: fn(&mut Config)| {
         let mut config = config(plan("task-clock"), bpffs.place());
         change(&mut config);
         let error = Session::start(config, &this_machine()).err().unwrap();
         error.to_string()
     };
-    let text = config(|config| config.hook = Hook::CgroupSwitches);
+    let text = refused(|config| config.hook = Hook::CgroupSwitches);
     assert!(text.contains("cgroup-switches"), "{text}");
-    let text = config(|config| config.follow_command = true);
+    let text = refused(|config| config.follow_command = true);
     assert!(text.contains("command"), "{text}");
     assert!(bpffs.is_empty());
 

@@ -43,7 +43,7 @@ fn a_file_of_very_many_marker_functions_is_not_observed() {
         };
         let result = markers.observe_file(&program).unwrap();
         assert_eq!(result, Some(expected), "{copies}");
-        // The rename lets the next program be a new file.
+        // After the rename the next program is a new file.
         std::fs::rename(&program, program.with_extension("first")).unwrap();
     }
 }
@@ -62,10 +62,10 @@ fn a_program_without_markers_or_without_names_is_reported() {
     assert_eq!(scan(&built.program()), Some(ScanResult::Stripped));
     // Each file is searched once.
     assert_eq!(scan(&built.program()), None);
-    let Some(without) = CompiledProgram::build("int main(void) { return 0; }", &["-O2"]) else {
+    let Some(unmarked) = CompiledProgram::build("int main(void) { return 0; }", &["-O2"]) else {
         return;
     };
-    assert_eq!(scan(&without.program()), Some(ScanResult::None));
+    assert_eq!(scan(&unmarked.program()), Some(ScanResult::None));
     // Markers of 32-bit programs have their arguments elsewhere.
     if cfg!(target_arch = "x86_64")
         && let Some(narrow) = CompiledProgram::build(
@@ -75,7 +75,7 @@ fn a_program_without_markers_or_without_names_is_reported() {
     {
         assert_eq!(scan(&narrow.program()), Some(ScanResult::Narrow));
     }
-    let script = without.program().with_file_name("script");
+    let script = unmarked.program().with_file_name("script");
     std::fs::write(&script, "#!/bin/sh\n").unwrap();
     assert_eq!(scan(&script), Some(ScanResult::NoProgram));
     let error = markers

@@ -26,17 +26,17 @@ struct Observation {
 }
 
 impl Observation {
-    /// Runs a program that waits for the end of its input. `find` finds its markers.
-    fn run(program: &Path, words: &str, find: impl FnOnce(&mut Markers, u32)) -> Self {
+    /// Runs a program that waits for the end of its input. `observe` starts to observe its markers.
+    fn run(program: &Path, words: &str, observe: impl FnOnce(&mut Markers, u32)) -> Self {
         let load = Load::waiting(program, words);
         let pid = load.pid();
         let mut markers =
             Markers::open(&this_machine(), &MarkerScope::Processes(vec![pid])).unwrap();
-        find(&mut markers, pid);
+        observe(&mut markers, pid);
         Self::new(markers, pid, load.finish())
     }
 
-    /// Reads the ring after the process has ended.
+    /// The observation of a process that has ended: reads its markers from the ring.
     fn new(markers: Markers, pid: u32, output: String) -> Self {
         let mut seen = Self {
             markers,
@@ -303,13 +303,13 @@ fn markers_in_a_library_and_those_of_a_running_process_are_found() {
     let Some(built) = compile_marks(&["-O2"]) else {
         return;
     };
-    let Some(parts) = programs::with_library(&built) else {
+    let Some(callers) = programs::with_library(&built) else {
         return;
     };
     // A stripped library keeps the symbols that others call.
-    let before = Observation::run(&parts, "nested", scan_file(&parts));
+    let before = Observation::run(&callers, "nested", scan_file(&callers));
     assert_eq!(before.calls().len(), 9);
-    let running = Observation::run(&parts, "nested", |markers, pid| {
+    let running = Observation::run(&callers, "nested", |markers, pid| {
         let scan = markers.observe_process(Path::new("/proc"), pid).unwrap();
         assert_eq!(
             (scan.result, scan.unopened),

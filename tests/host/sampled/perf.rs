@@ -11,8 +11,9 @@ use crate::peers::has;
 /// cases, and the test compares five shares.
 const MAX_STANDARD_ERRORS: f64 = 4.5;
 
-/// Nanoseconds between two samples, without a common multiple within the load's time: a clock in
-/// step with another one may always see what runs just after the other's interrupt.
+/// Nanoseconds between two samples, of pmuscope and of perf. The periods have no common multiple
+/// within the load's time: of two clocks in step, one may always sample the code just after the
+/// interrupt of the other clock.
 const PERIOD: &str = "200003";
 const PERIOD_OF_PERF: &str = "229981";
 
@@ -54,8 +55,8 @@ fn perf_record_has_the_same_addresses() {
 /// User-space addresses of one load, sampled by pmuscope and perf at the same time.
 struct Sampled {
     ours: Addresses,
-    /// Samples of the load of which pmuscope has no address: its table was full. Which addresses
-    /// find room depends on those of all other processes, so these samples are not drawn at random.
+    /// Samples of the load without an address, because pmuscope's table was full. Which addresses
+    /// get a row depends on all other processes, so these samples are not a random selection.
     unplaced: u64,
     perf: Addresses,
 }
@@ -101,7 +102,7 @@ fn sample_with_perf() -> Sampled {
     let mut ours = Addresses::new();
     for (key, counts) in &sampled.addresses {
         if key.cgroup == cgroup.id && !key.page {
-            // An address has a row for each code that was there.
+            // An address has several rows if different code was mapped there.
             *ours.entry(key.address).or_default() += counts.samples;
         }
     }

@@ -70,7 +70,8 @@ impl Fields {
         self
     }
 
-    /// Takes one field away, in the order of the fields.
+    /// Sets one field to None: `which` is its index in the struct; any index from 13 is the
+    /// timestamp.
     pub fn forget(&mut self, which: u64) {
         match which {
             0 => self.pc = None,
@@ -90,8 +91,8 @@ impl Fields {
         }
     }
 
-    /// All packets but the last one; `extended` says which address and counter packets get the
-    /// two-byte header.
+    /// All packets except the end packet. `extended` decides for each address and counter packet
+    /// whether it gets the two-byte header.
     pub fn packets(&self, mut extended: impl FnMut() -> bool) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let mut indexed = |header: u8, payload: &[u8]| {
@@ -143,7 +144,7 @@ impl Fields {
         packets
     }
 
-    /// The packet that ends the record.
+    /// The packet that ends the record: the timestamp, or an end packet if there is none.
     pub fn end(&self) -> Vec<u8> {
         match self.timestamp {
             Some(timestamp) => [&[0x71], &timestamp.to_le_bytes()[..]].concat(),
@@ -151,8 +152,8 @@ impl Fields {
         }
     }
 
-    /// The record without a gap, as in a dump of a KVM guest of 2020 (facts of linux-arm-kernel's
-    /// SPE series): 32 bytes, or 44 for a load or store.
+    /// The record with padding only before its last packet, as in a dump of a KVM guest of 2020 (in
+    /// the SPE series on linux-arm-kernel): 32 bytes, or 44 for a load or store.
     #[must_use]
     pub fn dense(&self) -> Vec<u8> {
         let order = |packet: &Vec<u8>| match packet[0] {

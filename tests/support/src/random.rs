@@ -101,8 +101,8 @@ impl Random {
         }
     }
 
-    /// The bytes of one record: its packets in random order, random ones with the extended header,
-    /// padding anywhere before the end.
+    /// The bytes of one record: its packets in random order, some with the extended header, and
+    /// padding before some packets.
     pub fn record(&mut self, fields: &Fields) -> Vec<u8> {
         let mut packets = fields.packets(|| self.chance());
         self.shuffle(&mut packets);
@@ -118,8 +118,8 @@ impl Random {
         bytes
     }
 
-    /// One record that fills a 64-byte cell, its end packet in the last byte. Fields are removed
-    /// until it fits.
+    /// One record that fills a 64-byte cell, with its last packet at the end of the cell. Random
+    /// fields are removed until the record fits.
     pub fn cell(&mut self, fields: &mut Fields) -> [u8; 64] {
         let mut packets = loop {
             let packets = fields.packets(|| self.chance());

@@ -30,7 +30,7 @@ pub fn sysfs(machine: &str) -> PathBuf {
             let (file, value) = line.split_once('\t').unwrap();
             tree.write(file, format!("{value}\n"));
         }
-        // Another test may have been first.
+        // Fails if another test has renamed its tree first.
         let _renamed = fs::rename(tree.path(), &unpacked);
         assert!(unpacked.exists(), "{}", unpacked.display());
     }
@@ -59,7 +59,7 @@ impl Tree {
         self.0.path()
     }
 
-    /// A path below it.
+    /// A path below the directory.
     #[must_use]
     pub fn join(&self, path: &str) -> PathBuf {
         self.path().join(path)

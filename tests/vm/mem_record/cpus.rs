@@ -39,12 +39,12 @@ fn a_cgroup_is_recorded_after_its_cpu_was_offline() {
     }
     let _pmu = TestPmu::load("set=spe");
     let cgroup = TestCgroup::new("hotplug");
-    // Started before the recording, so that the recorder knows their names.
+    // The loads start before the recording, so that the recorder knows their names.
     let rounds = [0, 1]
         .map(|_| ["burn 1 100", "burn 0 300", "burn 1 600000"].map(|words| cgroup.load(words)));
     let recording = Recording::new();
     let child = recording.begin(&format!("--period 8192 --cgroup {}", cgroup.path));
-    let mut back = 0;
+    let mut online_at = 0;
     for (round, [before, meanwhile, mut after]) in rounds.into_iter().enumerate() {
         before.finish();
         set_online(1, false);
@@ -53,7 +53,7 @@ fn a_cgroup_is_recorded_after_its_cpu_was_offline() {
             meanwhile.finish();
         }
         set_online(1, true);
-        back = now();
+        online_at = now();
         let written = written_on(1);
         after.go();
         // Waits until the CPU has a buffer and the PMU has written 200 samples.
@@ -65,7 +65,7 @@ fn a_cgroup_is_recorded_after_its_cpu_was_offline() {
     end(child);
     let rows = Rows::read(&recording.path());
     assert_exact(&rows);
-    assert!(on_cpu_since(&rows, 1, back) > 100);
+    assert!(on_cpu_since(&rows, 1, online_at) > 100);
     assert_eq!(rows.count("cpus_left"), 2);
     assert!(rows.count("unsampled_cpu_ns") > 0);
 }
@@ -86,11 +86,11 @@ fn a_process_is_recorded_on_a_cpu_that_comes_online_later() {
         std::thread::yield_now();
     }
     set_online(1, true);
-    let back = now();
+    let online_at = now();
     load.finish();
     assert!(child.wait().unwrap().success());
     let rows = Rows::read(&recording.path());
     assert_exact(&rows);
-    assert!(on_cpu_since(&rows, 1, back) > 100);
+    assert!(on_cpu_since(&rows, 1, online_at) > 100);
     assert!(rows.count("unsampled_cpu_ns") > 0);
 }

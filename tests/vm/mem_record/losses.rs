@@ -93,7 +93,7 @@ fn garbage_is_counted_as_bad_records() {
     let found = rows.rows.len() as u64;
     let valid = samples(&truth());
     assert!(found >= valid, "{found} of {valid}");
-    // Some random bytes are valid records by chance. The rest of such a cell is still bad.
+    // Some random bytes are valid records by chance. The rest of such a cell may still be bad.
     let by_chance = found - valid;
     assert!(by_chance <= garbage / 10, "{by_chance} of {garbage}");
     assert!((garbage..=garbage + by_chance).contains(&(bad + by_chance)));

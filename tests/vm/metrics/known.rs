@@ -113,7 +113,8 @@ pub(super) fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
     let mut metrics = core_metrics(&catalogue, &machine);
     // The test PMU has no generic cache events (type 3).
     metrics.retain(|metric| !metric.name.starts_with("dtlb_load_m"));
-    // Six events with a reserved counter need seven: Sapphire Rapids has eight, the test PMU six.
+    // With a reserved counter, the six events of this metric need seven counters: Sapphire Rapids
+    // has eight, the test PMU six.
     metrics.retain(|metric| metric.name != "flops_per_l3_read_miss_byte");
     assert!(metrics.len() > 8, "{} metrics", metrics.len());
     let rates = rates(pmu, &pmus, &metrics);

@@ -25,8 +25,8 @@ const INTEL: [(u64, u64); 5] = [
     (0x0104_010d, 4),
 ];
 
-/// Counts per ns by raw code: cycles of six slots on Zen 4 and of eight on Zen 5, operations that
-/// were dispatched and that retired, and slots without any for the frontend and for the backend.
+/// Counts per ns by raw code: cycles of six slots on Zen 4 and of eight on Zen 5, dispatched and
+/// retired operations, and slots without an operation because of the frontend or the backend.
 const AMD: [(u64, u64); 5] = [
     (0x76, 500),
     (0x07aa, 1_500),

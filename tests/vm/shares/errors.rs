@@ -34,12 +34,13 @@ impl ShareErrors {
         self.shares += 1;
     }
 
-    /// The root mean square.
+    /// The root mean square for a sum of squares.
     pub(super) fn mean(&self, squares: f64) -> f64 {
         assert!(self.shares > 0, "nothing to compare");
         (squares / f64::from(self.shares)).sqrt()
     }
 
+    /// Median of the stated errors.
     pub(super) fn median(&self) -> f64 {
         let mut stated = self.stated.clone();
         stated.sort_by(f64::total_cmp);
