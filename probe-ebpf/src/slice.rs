@@ -35,6 +35,9 @@ pub(crate) fn arm(state: &mut CpuState) {
         waits::arm(state, task);
     }
     open(state, task, owner_of(task));
+    if waits::is_on() {
+        waits::count_uncounted_arrival(state, task);
+    }
 }
 
 /// Opens a slice of `task`, which belongs to `owner`.

@@ -279,6 +279,18 @@ pub(crate) fn count_unseen_arrival(state: &mut CpuState, task: Task) {
     end_wait(state, task, info.run_delay(), arrival);
 }
 
+/// Counts the wait of a task that came in while this CPU did not count, and still runs. The ledger
+/// may have a part of it already: the task may have waited on another CPU before. Call after its
+/// slice was opened.
+#[inline(always)]
+pub(crate) fn count_uncounted_arrival(state: &mut CpuState, task: Task) {
+    let address = slice_task(state);
+    let run_delay = task.sched_info().run_delay();
+    if entry_of(address).is_some_and(|entry| entry.is_of(address) && entry.run_delay < run_delay) {
+        count_unseen_arrival(state, task);
+    }
+}
+
 /// Counts a wait: what `run_delay` has gained since the task was switched out (the time in run
 /// queues that it has left), and the part in this run queue.
 #[inline(always)]

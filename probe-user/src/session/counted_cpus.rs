@@ -51,7 +51,7 @@ impl CountedCpus {
         let mut arming_time = Duration::ZERO;
         for at in 0..self.counters.len() {
             let cpu = self.counters[at].cpu;
-            make_idle_rows(object, &self.config.plan, cpu)?;
+            make_idle_rows(object, &self.config.plan, cpu);
             if let Some(pins) = &mut pins {
                 pins.handover.stop(object, cpu)?;
             }

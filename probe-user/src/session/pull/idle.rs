@@ -85,21 +85,15 @@ impl LastIdleRows {
 /// Inserts the idle rows of a CPU while the map still has room. A snapshot adds idle's open slice
 /// to its row before the slice is charged, so the row must exist, even if the map has filled up
 /// since.
-pub(crate) fn make_idle_rows(
-    object: &EbpfObject,
-    plan: &Plan,
-    cpu: u32,
-) -> Result<(), SessionError> {
-    let usage = &object.maps.usage;
+pub(crate) fn make_idle_rows(object: &EbpfObject, plan: &Plan, cpu: u32) {
     for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
         let key = idle_key(cpu, group);
         // A CPU that was offline still has its rows. If the map is too small for them, idle's time
         // goes to the overflow row.
-        if usage.get(&key)?.is_none() && usage.put(&key, &UsageRow::ZERO).is_err() {
-            return Ok(());
+        if object.maps.usage.add(&key, &UsageRow::ZERO).is_err() {
+            return;
         }
     }
-    Ok(())
 }
 
 fn idle_key(cpu: u32, group: usize) -> UsageKey {

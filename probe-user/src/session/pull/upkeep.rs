@@ -248,9 +248,9 @@ impl Session {
             // A switch must not compare the new counters with the dead ones, so the CPU is disarmed
             // first. Scheduler counters continue: waits that ended since the CPU came online are in
             // the ledger.
+            make_idle_rows(object, plan, cpu);
             self.cpus
                 .flush(object, cpu, FlushMode::Disarm, (NO_GROUP, 0))?;
-            make_idle_rows(object, plan, cpu)?;
             let last = self.cpus.counters.len() - 1;
             self.cpus.arm(object, last)?;
         }
