@@ -33,8 +33,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, command: Command) -> Result<ExitCode> {
-    let mut command = command.disable_help_subcommand(true);
-    command.build();
+    let command = documented(command);
     if let Some(directory) = &args.directory {
         let written = fs::create_dir_all(directory).and_then(|()| write_pages(&command, directory));
         written.with_context(|| format!("cannot write to {}", directory.display()))?;
@@ -57,6 +56,18 @@ pub(crate) fn run(args: &Args, command: Command) -> Result<ExitCode> {
     }
     let error = Err(show(&text));
     error.context("cannot run `man` (the same text is in `pmuscope VERB --help`)")
+}
+
+/// A command and its subcommands as their pages show them: with all options that `--help` shows.
+fn documented(command: Command) -> Command {
+    // clap_mangen takes a text that `-h` leaves out for one that the page leaves out.
+    fn with_all_texts(command: Command) -> Command {
+        let command = command.mut_args(|arg| arg.hide_short_help(false));
+        command.mut_subcommands(with_all_texts)
+    }
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    with_all_texts(command)
 }
 
 /// Writes the pages of a command and of its subcommands.
@@ -124,4 +135,45 @@ fn show(page: &[u8]) -> io::Error {
         Ok(man.args(["--local-file", "-"]).stdin(file).exec())
     };
     run_man().unwrap_or_else(|error| error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn files(directory: &Path) -> BTreeMap<PathBuf, String> {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+        entries
+            .map(|entry| {
+                let text = fs::read_to_string(entry.path()).unwrap();
+                (entry.file_name().into(), text)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_pages_in_deploy_are_up_to_date() {
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/man");
+        let written = tempfile::tempdir().unwrap();
+        write_pages(&documented(crate::Args::command()), written.path()).unwrap();
+        let (kept, written) = (files(&kept), files(written.path()));
+        assert!(kept == written, "run `cargo xtask docs`");
+    }
+
+    /// `-h` leaves some options out; the pages have them all.
+    #[test]
+    fn each_option_is_explained() {
+        fn check(command: &Command) {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                assert!(!arg.is_hide_short_help_set(), "{}: {}", command.get_name(), arg.get_id());
+                assert!(arg.get_help().is_some(), "{}: {}", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&documented(crate::Args::command()));
+    }
 }
