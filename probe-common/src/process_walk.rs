@@ -7,9 +7,9 @@ pod! {
     /// A process that user space asks about.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WalkedProcess {
-        /// Number of the last walk that found the process before its last thread had ended; 0:
-        /// none.
-        pub met: u64,
+        /// Number ([`ProcessWalk::number`]) of the last walk that found the process alive or still
+        /// exiting; 0: none.
+        pub last_walk: u64,
         /// Threads that had not begun to exit at that walk; 0 while the process ends.
         pub live: u64,
         /// Its command name at that walk, up to the first NUL.
@@ -34,9 +34,9 @@ pod! {
     pub struct ProcessWalk {
         /// Number of the walk, from 1.
         pub number: u64,
-        /// [`Self::OWNERS`] or [`Self::WAITS`]: the map that every thread is added to; 0: threads
-        /// are not visited.
-        pub threads: u64,
+        /// [`Self::SPE_TASKS`] or [`Self::WAITS`]: the map that every thread is added to; 0:
+        /// threads are not visited.
+        pub thread_map: u64,
         /// A process id to look for, in the pid namespace of the reader; 0: none.
         pub wanted: u64,
         /// Id of the `wanted` process in the initial pid namespace; 0: not found.
@@ -61,8 +61,8 @@ pod! {
 }
 
 impl ProcessWalk {
-    /// Threads go into the task map of SPE.
-    pub const OWNERS: u64 = 1;
+    /// Threads are added to SPE's task map.
+    pub const SPE_TASKS: u64 = 1;
     /// Threads get a [`WaitTask`](crate::WaitTask).
     pub const WAITS: u64 = 2;
 }
@@ -75,7 +75,7 @@ mod tests {
     fn a_walk_survives_the_conversion_to_words() {
         let walk = ProcessWalk {
             number: 7,
-            threads: ProcessWalk::OWNERS,
+            thread_map: ProcessWalk::SPE_TASKS,
             wanted: 42,
             ..ProcessWalk::default()
         };

@@ -162,9 +162,9 @@ pod! {
         /// are the next two fields.
         pub slice_began: u64,
         /// When the slice before the open one began.
-        pub before_began: u64,
+        pub previous_slice_began: u64,
         /// Owner of the slice before the open one.
-        pub owner_before: CgroupId,
+        pub previous_owner: CgroupId,
         /// Nanoseconds that the open slice's owner waited during the slice, behind its own tasks.
         pub own_wait: u64,
         /// Nanoseconds of waits for which WAITS had no room.

@@ -39,10 +39,10 @@ impl WaitSlices {
     pub const fn close(&mut self, state: &mut CpuState, end: u64) {
         // If rows are keyed by process, consecutive slices may have the same cgroup: they become
         // one slice.
-        if self.count == 0 || state.owner_before.0 != state.owner.0 {
+        if self.count == 0 || state.previous_owner.0 != state.owner.0 {
             self.count += 1;
-            state.before_began = state.slice_began;
-            state.owner_before = state.owner;
+            state.previous_slice_began = state.slice_began;
+            state.previous_owner = state.owner;
         }
         // `end` may be before the start of the slice, if the kernel did not update the clock at
         // this switch.

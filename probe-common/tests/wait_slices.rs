@@ -57,8 +57,8 @@ impl Cpu {
         let mut parts = Parts::new();
         let mut add = |owner, nanos| *parts.entry(owner).or_default() += nanos;
         add(self.state.owner, wait.take_since(self.state.slice_began));
-        if wait.queued >= self.state.before_began {
-            add(self.state.owner_before, wait.end - wait.queued);
+        if wait.queued >= self.state.previous_slice_began {
+            add(self.state.previous_owner, wait.end - wait.queued);
             return parts;
         }
         for back in 1..=self.ring.known() {

@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use probe_common::{LIFECYCLE_HEADER, LIFECYCLE_PATH, LifecycleKind, LifecycleRecord};
 
-use crate::{kernel_log, pod::add_shared, state};
+use crate::{asm::add_shared, kernel_log, state};
 
 /// Bytes of the ring: a power of two, and a multiple of 64 KiB pages.
 const RING_SIZE: u32 = 256 * 1024;

@@ -13,6 +13,7 @@
 )]
 
 mod account;
+mod asm;
 mod counters;
 mod iterator;
 mod kernel;
@@ -20,7 +21,6 @@ mod kernel_log;
 mod lifecycle;
 mod markers;
 mod owner;
-mod pod;
 mod programs;
 mod sample;
 mod slice;

@@ -14,7 +14,7 @@ use aya_ebpf::{
 };
 use probe_common::{MARKER_HEADER, MARKER_NAME, Marker, MarkerCpu, MarkerKind, UNREADABLE};
 
-use crate::{lifecycle::wake_up, owner::COMMAND, pod::add_shared};
+use crate::{asm::add_shared, lifecycle::wake_up, owner::COMMAND};
 
 /// User space sets its size: a power of two, and a multiple of 64 KiB pages.
 #[map]

@@ -32,9 +32,9 @@ use probe_common::{
 
 use crate::{
     account::preallocate,
+    asm::{bucket, keep_order},
     kernel::{Task, offsets, read},
     owner::{BY_PROCESS, Owner, owner_of},
-    pod::{bucket, keep_order},
     slice,
     state::{cpu, this_cpu},
 };

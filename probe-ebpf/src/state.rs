@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use probe_common::CpuState;
 
-use crate::pod::keep_order;
+use crate::asm::keep_order;
 
 /// The state of each CPU.
 #[map]

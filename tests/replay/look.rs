@@ -23,7 +23,7 @@ fn run() -> Run {
         help: name.to_owned(),
         unit: unit.to_owned(),
         is_counter,
-        behind_rates: false,
+        replaced_by_rates: false,
     };
     let mut windows: Vec<(f64, f64)> = (0_u32..40)
         .map(|at| (f64::from(at), f64::from(at + 1)))

@@ -62,7 +62,7 @@ pub(crate) fn run() -> Run {
         help: name.to_owned(),
         unit: unit.to_owned(),
         is_counter,
-        behind_rates: false,
+        replaced_by_rates: false,
     };
     let mut run = Run {
         file: "measured.jsonl.gz".to_owned(),

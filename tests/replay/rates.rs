@@ -58,10 +58,10 @@ fn a_report_has_the_columns_of_the_live_run() {
         json(&rates, &Selection::default()),
         json(&counts, &Selection::default())
     );
-    let behind_rates = |run: &Run| -> Vec<String> {
-        let metrics = run.metrics.iter().filter(|metric| metric.behind_rates);
+    let replaced_by_rates = |run: &Run| -> Vec<String> {
+        let metrics = run.metrics.iter().filter(|metric| metric.replaced_by_rates);
         metrics.map(|metric| metric.name.clone()).collect()
     };
-    assert_eq!(behind_rates(&counts), [""; 0]);
-    assert_eq!(behind_rates(&rates), ["task-clock", "cycles"]);
+    assert_eq!(replaced_by_rates(&counts), [""; 0]);
+    assert_eq!(replaced_by_rates(&rates), ["task-clock", "cycles"]);
 }

@@ -1,10 +1,10 @@
 //! Every documented metric of the cores, compared with a PMU of known rates.
 //!
-//! Each event counts a whole number per nanosecond on a CPU, and all reads on the `sched_switch`
-//! tracepoint are at one instant. So the counts of a group must be exactly its rates times one
-//! number of nanoseconds, however long the group was running, and every metric must be exactly its
-//! formula of these counts. A rate also depends on the kernel's times; their error is checked
-//! separately.
+//! Each event counts a whole number per nanosecond on a CPU. The test PMU's clock stands still
+//! during one `sched_switch` tracepoint, so all counters are read at the same instant. So the
+//! counts of a group must be exactly its rates times one number of nanoseconds, however long the
+//! group was running, and every metric must be exactly its formula of these counts. A rate also
+//! depends on the kernel's times; their error is checked separately.
 
 mod known;
 mod topdown;
@@ -102,12 +102,12 @@ fn compare(
         );
         let error = (value.value / true_value - 1.0).abs();
         println!(
-            "{label} {}: {} and not {true_value} ({:.0}% running)",
+            "{label} {}: measured {}, true {true_value} ({:.0}% running)",
             head.name,
             value.value,
             value.running_ratio * 100.0
         );
-        if over_time(&metric.metric) {
+        if uses_time(&metric.metric) {
             errors.rate = errors.rate.max(error);
         } else {
             assert!(error < 1e-12, "{}: {error:e}", head.name);
@@ -122,7 +122,7 @@ fn relative(measured: u64, true_value: u64) -> f64 {
 }
 
 /// Whether the formula of a metric uses a time.
-fn over_time(metric: &Metric) -> bool {
+fn uses_time(metric: &Metric) -> bool {
     let time = [
         Implicit::DurationTime,
         Implicit::Seconds,
@@ -174,11 +174,11 @@ enum Cpus {
     Two,
 }
 
-/// A load that wakes for 20 us at a time. Clocks start at the switch, tens of microseconds before
-/// counters are read, so only the counters' own time gives their rate. Tested with and without
-/// rotation.
+/// A load that wakes for 20 us at a time. CPU time starts at the switch, but the counters are read
+/// tens of microseconds later. So a correct rate must divide by the counters' enabled time, not by
+/// the CPU time. Tested with and without rotation.
 #[test]
-fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
+fn frequency_is_accurate_for_short_slices() {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");
@@ -211,7 +211,7 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
         let series = report.find_series(&subject, "frequency").next().unwrap();
         let value = series.estimate().unwrap().value;
         let true_value = planned.first_event_rate("frequency");
-        println!("{rotated} groups by rotation: {value} and not {true_value} counts per ns");
+        println!("{rotated} groups by rotation: measured {value}, true {true_value} counts per ns");
         // Measured: -0.7% on arm64 and -0.8% on amd64, about 0.15 us of each slice.
         assert!((value / true_value - 1.0).abs() < clock_slack());
     }
@@ -294,8 +294,8 @@ fn assert_exact_by_rotation(chip: Chip, core: &str, cpus: Cpus) {
                     .fold(0.0, f64::max);
                 assert!(worst < clock_slack_of_one_cpu(), "{worst}");
             }
-            // A single group runs for about 340 ms, and one slice of the other CPU is more than 1%
-            // of that.
+            // Of the running times only the median is checked: a group runs for about 340 ms, so an
+            // error of one slice of the other CPU is more than 1%.
             Cpus::Two => {
                 assert!(errors.enabled.abs() < clock_slack(), "{}", errors.enabled);
                 assert!(middle.abs() < clock_slack(), "{middle}");

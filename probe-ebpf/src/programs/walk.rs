@@ -70,7 +70,8 @@ extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
     i64::from(visited.is_none())
 }
 
-/// Visits a process. None if the list cannot be read. In PROCESSES a zombie does not count as met.
+/// Visits a process. None if the list cannot be read. In PROCESSES a zombie does not count as
+/// found.
 #[inline(always)]
 fn visit_process(walk: &mut ProcessWalk) -> Option<()> {
     let leader = UntypedTask(walk.node.wrapping_sub(TASK_TASKS.load()));
@@ -93,7 +94,7 @@ fn visit_process(walk: &mut ProcessWalk) -> Option<()> {
                     (*process).comm = comm;
                 }
                 (*process).live = u64::from(live);
-                (*process).met = walk.number;
+                (*process).last_walk = walk.number;
             }
         }
     }
@@ -103,7 +104,7 @@ fn visit_process(walk: &mut ProcessWalk) -> Option<()> {
     {
         walk.found = u64::from(tgid);
     }
-    if walk.threads != 0 {
+    if walk.thread_map != 0 {
         walk.head = signal.wrapping_add(SIGNAL_THREAD_HEAD.load());
         walk.thread = read(walk.head)?;
     }
@@ -124,7 +125,7 @@ fn is_exiting(leader: UntypedTask, signal: u64) -> bool {
 fn visit_thread(walk: &mut ProcessWalk) -> Option<()> {
     let task = UntypedTask(walk.thread.wrapping_sub(TASK_THREAD_NODE.load()));
     walk.thread = read(walk.thread)?;
-    if walk.threads == ProcessWalk::WAITS {
+    if walk.thread_map == ProcessWalk::WAITS {
         if waits::is_on() {
             waits::add_existing(task);
         }

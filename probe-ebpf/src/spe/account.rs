@@ -15,9 +15,9 @@ use probe_common::{
 use super::{lines, now, tasks, timeline, unattributed::NO_TIME, walk::ChunkWalk};
 use crate::{
     account::preallocate,
+    asm::{add_shared, bucket},
     kernel::offsets,
     owner::{BY_PROCESS, Owner},
-    pod::{add_shared, bucket},
 };
 
 offsets! {

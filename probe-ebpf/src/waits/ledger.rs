@@ -16,8 +16,8 @@ use probe_common::{CgroupId, CpuState, WaitKey, WaitSlices, WaitSpan};
 
 use crate::{
     account::{BACK_OFF, E2BIG, preallocate},
+    asm::add_shared,
     owner::Owner,
-    pod::add_shared,
     state::{self, cpu},
 };
 
@@ -49,7 +49,7 @@ struct Wait {
     span: WaitSpan,
 }
 
-/// Preallocates rows on this CPU: a wait among many cgroups adds a row for each.
+/// Preallocates rows on this CPU: many cgroups may run during one wait, and each needs a row.
 #[inline(never)]
 pub(super) fn preallocate_rows() {
     let key = WaitKey {
@@ -76,7 +76,7 @@ pub(super) fn close_slice(state: &mut CpuState, end: u64) {
     }
 }
 
-/// Adds the time that the owner of the open slice waited for itself. Call before the slice is
+/// Adds the time that the open slice's owner waited behind its own tasks. Call before the slice is
 /// charged.
 #[inline(never)]
 pub(super) fn add_own_wait(state: &mut CpuState) {
@@ -84,8 +84,8 @@ pub(super) fn add_own_wait(state: &mut CpuState) {
     state.own_wait = 0;
 }
 
-/// Adds time that the owner of the open slice waited in a run queue of another CPU, unseen by any
-/// program.
+/// Adds a wait of the open slice's owner on another CPU. Its length is known from `run_delay`, but
+/// not who ran meanwhile.
 #[inline(never)]
 pub(super) fn add_elsewhere(state: &CpuState, nanos: u64) {
     add(&key(state, CgroupId::OTHER_CPU), nanos);
@@ -102,7 +102,7 @@ fn key(state: &CpuState, running: CgroupId) -> WaitKey {
     }
 }
 
-/// Divides a wait of the owner of the open slice: `nanos` in this CPU's run queue since `queued`.
+/// Divides a wait of the open slice's owner: `nanos` in this CPU's run queue since `queued`.
 #[inline(always)]
 pub(super) fn divide(state: &mut CpuState, queued: u64, nanos: u64) {
     if queued >= state.slice_began {
@@ -113,25 +113,25 @@ pub(super) fn divide(state: &mut CpuState, queued: u64, nanos: u64) {
     }
 }
 
-/// Divides a wait of the owner of the open slice that began before it.
+/// Divides a wait that began before the open slice, for the open slice's owner.
 #[inline(always)]
 fn divide_earlier(state: &mut CpuState, mut span: WaitSpan) {
     state.own_wait += span.take_since(state.slice_began);
-    if span.queued >= state.before_began {
+    if span.queued >= state.previous_slice_began {
         // Most waits end here, without a look at the ring.
-        add(&key(state, state.owner_before), span.end - span.queued);
+        add(&key(state, state.previous_owner), span.end - span.queued);
     } else {
-        divide_slices(&mut Wait {
+        divide_among_closed_slices(&mut Wait {
             key: key(state, state.owner),
             span,
         });
     }
 }
 
-/// Divides a wait of `owner` in the run queue of `cpu`. False if it could not: a CPU that does not
-/// count has no slices.
+/// Divides a wait that `owner` spent in the run queue of `cpu`. False if that CPU is not counting,
+/// or may be changing its slices.
 #[inline(always)]
-pub(super) fn divide_moved(owner: Owner, cpu: u32, queued: u64, end: u64) -> bool {
+pub(super) fn divide_on_cpu(owner: Owner, cpu: u32, queued: u64, end: u64) -> bool {
     let (Some(ring), Some(state)) = (slices_of(cpu), state::of_cpu(cpu)) else {
         return false;
     };
@@ -153,14 +153,14 @@ pub(super) fn divide_moved(owner: Owner, cpu: u32, queued: u64, end: u64) -> boo
         add(&wait.key, part);
     }
     if !wait.span.is_divided() {
-        divide_slices(&mut wait);
+        divide_among_closed_slices(&mut wait);
     }
     true
 }
 
-/// Divides a wait before the open slice.
+/// Divides the part of a wait that precedes the open slice.
 #[inline(never)]
-fn divide_slices(wait: &mut Wait) {
+fn divide_among_closed_slices(wait: &mut Wait) {
     let Some(ring) = slices_of(wait.key.cpu) else {
         return;
     };
@@ -183,7 +183,7 @@ fn divide_slices(wait: &mut Wait) {
 /// Adds the part of the wait in one slice, from the newest slice on. Returns 1 when all is added.
 #[inline(never)]
 extern "C" fn step(index: u32, wait: *mut c_void) -> i64 {
-    // SAFETY: the context that `divide_slices` passes.
+    // SAFETY: the context that `divide_among_closed_slices` passes.
     let wait = unsafe { &mut *wait.cast::<Wait>() };
     let Some(ring) = slices_of(wait.key.cpu) else {
         return 1;
@@ -217,7 +217,7 @@ fn add_row(key: &WaitKey, nanos: u64) {
         if inserted.is_ok() || add_to_row(key, nanos) {
             return;
         }
-        // As for rows of counts: the kernel takes long to find that the map is full.
+        // Backs off, as the count rows do: the kernel takes long to find that the map is full.
         if inserted == Err(E2BIG) {
             state.retry_waits = state.read + BACK_OFF;
         }

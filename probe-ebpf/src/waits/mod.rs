@@ -378,7 +378,7 @@ pub(crate) fn migrate(task: Task, to: u32) {
     let gain = info.run_delay().wrapping_sub(before.divided);
     let queue = task.run_queue();
     let end = queue.clock();
-    if gain.cast_signed() > 0 && ledger::divide_moved(owner_of(task), queue.cpu(), end - gain, end)
+    if gain.cast_signed() > 0 && ledger::divide_on_cpu(owner_of(task), queue.cpu(), end - gain, end)
     {
         *entry = WaitTask::waiting(address, before.run_delay, info.run_delay(), before.blocked);
     }

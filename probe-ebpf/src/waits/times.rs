@@ -12,7 +12,7 @@ use probe_common::{CpuState, UsageKey, WAIT_BUCKETS, WaitTimes};
 
 use crate::{
     account::{BACK_OFF, E2BIG, preallocate, spare_key},
-    pod::masked,
+    asm::masked,
     state::cpu,
 };
 

@@ -246,7 +246,7 @@ impl AccessMetrics {
             value.time = add.time;
             let mut total = operation_counter(total, since);
             if self.ever_limited {
-                total.estimate.spread = Spread::Unknown;
+                total.estimate.spread = Spread::None;
             }
             add.push(self.operations, Ok(Value::Counter(value)), Some(total));
         } else {
@@ -290,7 +290,7 @@ impl SeriesAdder<'_> {
                 .time
                 .map_or(estimate.running_ratio, RunningTime::running_ratio),
             spread: match self.limited {
-                true => Spread::Unknown,
+                true => Spread::None,
                 false => estimate.spread,
             },
             ..estimate

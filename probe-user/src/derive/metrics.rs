@@ -129,7 +129,7 @@ impl<'a> CoreMetrics<'a> {
         let value = value_of(self.plan, planned, &input)?;
         Ok(Estimate {
             spread: standard_error(self.plan, planned, &input, value.value)
-                .map_or(Spread::Unknown, Spread::Error),
+                .map_or(Spread::None, Spread::Error),
             ..estimate_of(value)
         })
     }

@@ -286,7 +286,7 @@ impl Report {
 
     /// Whether tables show metrics in place of this count of an event ([`Report::rates_only`]).
     #[must_use]
-    pub fn is_behind_rates(&self, metric: &MetricInfo) -> bool {
+    pub fn is_replaced_by_rates(&self, metric: &MetricInfo) -> bool {
         self.rates_only && matches!(metric.counting, CounterSource::Event(_))
     }
 

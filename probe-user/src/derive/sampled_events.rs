@@ -131,7 +131,7 @@ impl EventSum {
     ) -> CounterValue {
         estimate.running_ratio = time.map_or(1.0, RunningTime::running_ratio);
         if biased && self.counted.is_none() {
-            estimate.spread = Spread::Unknown;
+            estimate.spread = Spread::None;
         }
         CounterValue {
             start,
@@ -283,7 +283,7 @@ fn table(
             if let Some(share) = &mut share
                 && window.events[usize::from(event)].gained.limited
             {
-                share.spread = Spread::Unknown;
+                share.spread = Spread::None;
             }
             let mut row = vec![
                 TableCell::Owner(Subject::Entity(entity.clone())),

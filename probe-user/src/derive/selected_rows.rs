@@ -25,7 +25,7 @@ impl Report {
         for group in self.groups() {
             let is_shown = match group.section {
                 ReportSection::Rows => self.is_selected(group.subject, selection),
-                ReportSection::Processes => is_process_of(group.subject, &selection.pids),
+                ReportSection::Processes => has_pid(group.subject, &selection.pids),
                 _ => false,
             };
             if !is_shown {
@@ -74,20 +74,21 @@ impl Report {
         self.series = rows.chain(others).collect();
     }
 
-    /// Whether the user chose a row: by a name, or by a process in it.
+    /// Whether a row matches one of the chosen names, and is or has one of the chosen processes; an
+    /// empty choice matches every row.
     fn is_selected(&self, subject: &Subject, selection: &RowSelection) -> bool {
         let RowSelection { names, pids, .. } = selection;
         let labels = subject.labels(&self.described);
         let is_named = names.is_empty() || names.iter().any(|name| labels.matches(name));
         let is_process_in_row = |process: &Subject| {
-            is_process_of(process, pids)
+            has_pid(process, pids)
                 && matches!((process, subject), (
                     Subject::Entity(Entity::ProcessOf { row, .. }),
                     Subject::Entity(entity),
                 ) if **row == *entity)
         };
         let has_process = pids.is_empty()
-            || is_process_of(subject, pids)
+            || has_pid(subject, pids)
             || self.subjects.iter().any(is_process_in_row);
         is_named && has_process
     }
@@ -101,8 +102,8 @@ impl Report {
     }
 }
 
-/// Whether a subject is one of these processes.
-fn is_process_of(subject: &Subject, pids: &[u32]) -> bool {
+/// Whether a subject is a process with one of these ids.
+fn has_pid(subject: &Subject, pids: &[u32]) -> bool {
     match subject {
         Subject::Entity(Entity::ProcessOf { tgid, .. } | Entity::Process { tgid, .. }) => {
             pids.contains(tgid)

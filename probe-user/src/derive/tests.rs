@@ -329,21 +329,21 @@ fn an_owner_on_one_kind_of_core_has_0_of_the_other() {
 
 /// Tables of metrics hide only counts of events, not samples and other counts.
 #[test]
-fn only_events_are_behind_rates() {
-    let is_behind = |rates_only, counting| {
+fn only_events_are_replaced_by_rates() {
+    let is_replaced = |rates_only, counting| {
         let report = Report {
             rates_only,
             ..Report::default()
         };
-        report.is_behind_rates(&MetricInfo {
+        report.is_replaced_by_rates(&MetricInfo {
             kind: MetricKind::Counter,
             counting,
             ..MetricInfo::gauge("name", "", "")
         })
     };
-    assert!(is_behind(true, CounterSource::Event(1.0)));
-    assert!(!is_behind(false, CounterSource::Event(1.0)));
+    assert!(is_replaced(true, CounterSource::Event(1.0)));
+    assert!(!is_replaced(false, CounterSource::Event(1.0)));
     for other in [CounterSource::Samples, CounterSource::All] {
-        assert!(!is_behind(true, other));
+        assert!(!is_replaced(true, other));
     }
 }

@@ -38,20 +38,20 @@ pub struct Estimate {
     pub running_ratio: f64,
     /// The error.
     pub spread: Spread,
-    /// The metric's upper bound, if `value` exceeds it: its events then did not count the same
-    /// things. Outputs show both numbers.
+    /// The metric's upper bound, if `value` exceeds it: the metric's events then do not count the
+    /// same kind of occurrence, or not at the same time. Outputs show both numbers.
     pub exceeded_bound: Option<f64>,
     /// Whether the metric's definition has a threshold that the value has passed.
     pub over_threshold: bool,
 }
 
 /// The error of a value, in the unit of the value. A share by weights without a calibration is
-/// [`Self::CountingOnly`] or [`Self::Unknown`], so it never has an interval.
+/// [`Self::CountingOnly`] or [`Self::None`], so it never has an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Spread {
-    /// The error is unknown, or the value is exact.
+    /// No error is given: the value is exact, or its error is unknown.
     #[default]
-    Unknown,
+    None,
     /// The 95% interval of an estimate from samples.
     Sampled(f64, f64),
     /// Standard error of an estimate for multiplexed counters. An interval follows from it.
@@ -137,7 +137,7 @@ impl Estimate {
         Self {
             value,
             running_ratio: 1.0,
-            spread: Spread::Unknown,
+            spread: Spread::None,
             exceeded_bound: None,
             over_threshold: false,
         }
@@ -148,7 +148,7 @@ impl Estimate {
     pub fn error(&self) -> Option<f64> {
         match self.spread {
             Spread::Error(error) | Spread::CountingOnly(error) => Some(error),
-            Spread::Unknown | Spread::Sampled(..) | Spread::Calibrated(_) => None,
+            Spread::None | Spread::Sampled(..) | Spread::Calibrated(_) => None,
         }
     }
 
@@ -162,12 +162,12 @@ impl Estimate {
                 (self.value - error.all()).max(0.0),
                 self.value + error.all(),
             )),
-            Spread::Unknown | Spread::Error(_) | Spread::CountingOnly(_) => None,
+            Spread::None | Spread::Error(_) | Spread::CountingOnly(_) => None,
         }
     }
 
     /// The 95% interval, including one that follows from a standard error. None if the value is
-    /// exact or its whole error is unknown.
+    /// exact, or if its total error is unknown (also where the counting part is known).
     #[must_use]
     pub fn interval(&self) -> Option<(f64, f64)> {
         match self.spread {
@@ -175,7 +175,7 @@ impl Estimate {
             Spread::Error(error) if error > 0.0 => {
                 Some((self.value - Z * error, self.value + Z * error))
             }
-            Spread::Unknown | Spread::Error(_) | Spread::CountingOnly(_) => None,
+            Spread::None | Spread::Error(_) | Spread::CountingOnly(_) => None,
         }
     }
 
@@ -197,7 +197,7 @@ impl Spread {
             (Self::Error(a) | Self::CountingOnly(a), Self::Error(b) | Self::CountingOnly(b)) => {
                 Self::CountingOnly(hypot(a, b))
             }
-            _ => Self::Unknown,
+            _ => Self::None,
         }
     }
 }

@@ -136,7 +136,7 @@ fn role<'t, 'p>(pmu: &'p Pmu, term: &'t Term) -> Result<Role<'t, 'p>, EventError
         return Ok(Role::Word(word, number(pmu, term)?));
     }
     if let Some(format) = pmu.formats.get(name).copied() {
-        // `event=NAME` is the only field that takes a word: the name of an event of the PMU.
+        // Only the field `event` takes a name instead of a number: the name of an event of the PMU.
         if name == "event"
             && let Some(value) = &term.value
             && terms::number(value).is_none()
@@ -221,7 +221,7 @@ fn put_event(
         let format = pmu.formats.get(term).copied();
         let field = format.and_then(|format| Some((format, format.scatter(*value)?)));
         let Some((format, scattered)) = field else {
-            return Err(EventError::DriverEvent {
+            return Err(EventError::TermNotInFormat {
                 pmu: pmu.name.clone(),
                 event: name.to_owned(),
                 term: term.clone(),

@@ -136,7 +136,7 @@ pub enum EventError {
         "the event `{event}` of `{pmu}` asks for {term}={value:#x}, which the format/ of its \
          driver does not have; write the event's terms out"
     )]
-    DriverEvent {
+    TermNotInFormat {
         pmu: String,
         event: String,
         term: String,

@@ -44,7 +44,7 @@ impl Run {
             it.subject.part == "row"
                 && it.subject.get("kind") != Some("idle")
                 && it.metric.name != WAITED_BEHIND
-                && !it.metric.behind_rates
+                && !it.metric.replaced_by_rates
         };
         let size = |it: &ComparedValue| it.a.mean.abs().max(it.b.mean.abs());
         let mut largest: HashMap<String, f64> = HashMap::new();

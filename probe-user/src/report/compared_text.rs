@@ -37,14 +37,14 @@ const MAX_ALONE: usize = 5;
 pub struct ShownDifferences {
     /// Columns of the screen; None for lines of any length.
     pub width: Option<usize>,
-    /// Also values that do not differ, and counts behind rates.
+    /// Also values that do not differ, and counts that rates replace.
     pub all: bool,
 }
 
 impl ShownDifferences {
     fn values<'a>(&self, comparison: &'a Comparison) -> Vec<&'a ComparedValue> {
         let values = comparison.both.iter();
-        let is_shown = |it: &&ComparedValue| it.differs && !it.metric.behind_rates;
+        let is_shown = |it: &&ComparedValue| it.differs && !it.metric.replaced_by_rates;
         values.filter(|it| self.all || is_shown(it)).collect()
     }
 }
@@ -202,13 +202,13 @@ fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
     let tested = count(&|it| it.test().is_some());
     let constant = count(&|it| it.evidence == Evidence::Constant);
     let few = count(&|it| it.evidence == Evidence::TooFewWindows);
-    let behind_rates = count(&|it| it.differs && it.metric.behind_rates && !shown.all);
+    let replaced_by_rates = count(&|it| it.differs && it.metric.replaced_by_rates && !shown.all);
     let mut notes = vec![verdict(differing, tested)];
     notes.extend(comparison.both.first().and_then(closest));
     let too_few = format!("with fewer than the {MIN_WINDOWS} windows a side that a verdict needs");
     let others = [
         (tested - differing, "that do not differ"),
-        (behind_rates, "that differ but are counts behind rates"),
+        (replaced_by_rates, "that differ but are counts behind rates"),
         (constant, "constant and equal"),
         (few, &too_few),
     ];

@@ -76,8 +76,8 @@ pub struct LineMetric {
     pub unit: String,
     /// Whether it is a counter, which is shown per second.
     pub is_counter: bool,
-    /// Whether tables show other metrics in its place ([`Report::is_behind_rates`]).
-    pub behind_rates: bool,
+    /// Whether tables show other metrics in its place ([`Report::is_replaced_by_rates`]).
+    pub replaced_by_rates: bool,
 }
 
 impl LineMetric {
@@ -87,7 +87,7 @@ impl LineMetric {
             help: metric.help.clone(),
             unit: metric.unit.clone(),
             is_counter: metric.kind == MetricKind::Counter,
-            behind_rates: report.is_behind_rates(metric),
+            replaced_by_rates: report.is_replaced_by_rates(metric),
         }
     }
 

@@ -136,7 +136,7 @@ struct RunIndex {
 const ZERO: Value = Value::Gauge(Estimate {
     value: 0.0,
     running_ratio: 1.0,
-    spread: Spread::Unknown,
+    spread: Spread::None,
     exceeded_bound: None,
     over_threshold: false,
 });

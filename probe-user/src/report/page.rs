@@ -94,7 +94,7 @@ fn head(run: &Run, lines: &SummarizedLines<'_>) -> Map<String, Value> {
             "name": metric.name,
             "help": metric.help,
             "unit": metric.shown_unit(),
-            "hidden": metric.behind_rates || twice.contains(&at),
+            "hidden": metric.replaced_by_rates || twice.contains(&at),
         })
     });
     map.insert("metrics".to_owned(), metrics.collect());

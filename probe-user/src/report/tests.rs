@@ -18,7 +18,7 @@ pub(super) fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
         help: String::new(),
         unit: unit.to_owned(),
         is_counter,
-        behind_rates: false,
+        replaced_by_rates: false,
     }
 }
 
@@ -160,8 +160,8 @@ fn an_idle_row_has_a_share_of_0() {
     );
 }
 
-/// Before the first wait of a pair its value is 0 s, in all windows that have the row and count
-/// waits.
+/// A pair is a waiting owner and the owner it waits behind. Until its first wait its value is 0 s
+/// in each window where the row exists and waits are counted.
 #[test]
 fn a_pair_without_a_wait_waits_for_0_s() {
     // Whether there is a container, and how long it waits; None if waits are not counted.
@@ -203,8 +203,8 @@ fn a_pair_without_a_wait_waits_for_0_s() {
     assert_eq!(lines, [(1, vec![zero, unknown, Some(5.0), unknown, zero])]);
 }
 
-/// Before the first sample of a row its value is 0, in all windows that have the row and sample
-/// accesses.
+/// Until its first sample, a row has 0 in each window where the row exists and accesses are
+/// sampled.
 #[test]
 fn accesses_are_0_before_their_first_sample() {
     // Whether there is a container, whether accesses are sampled, and their number.

@@ -27,7 +27,7 @@ impl AccessCounter {
         let groups = event::parse("mem_access", pmus)?;
         let mut events = groups.into_iter().flat_map(|group| group.events);
         let Some(Source::Counter(counter)) = events.next().map(|event| event.source) else {
-            unreachable!("a name that is no clock is one counter")
+            unreachable!("`mem_access` is not a clock event, so it parses to a PMU counter")
         };
         let opened = perf::open_command(&counter.attr(), pid);
         opened.map(Self).map_err(|error| RecordError::Open {
@@ -57,7 +57,7 @@ impl AccessCounter {
         }
         #[expect(
             clippy::cast_precision_loss,
-            reason = "counts below 2^53 in any run that ends"
+            reason = "a relative error of 2^-53 does not matter here"
         )]
         let scaled = count as f64 * (enabled as f64 / running as f64);
         Ok(Some(scaled))

@@ -147,9 +147,8 @@ impl Session {
         let hook = &mut self.cpus.hook;
         hook.attach(object, self.config.hook, self.machine.hierarchy()?, online)?;
         if self.config.plan.scheduler_slots() != 0 {
-            let threads = ProcessWalk::WAITS;
             let walk = ProcessWalk {
-                threads,
+                thread_map: ProcessWalk::WAITS,
                 ..ProcessWalk::ZERO
             };
             walk::run(object, walk)?;

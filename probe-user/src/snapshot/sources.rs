@@ -1,5 +1,5 @@
 //! Sources: sets of kernel files, or BPF maps, that each pull reads once. [`for_each_source`] lists
-//! them. Each stage has one field per source.
+//! them. The readers, the readings, the deltas and the rows each have one field per source.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub(crate) trait SourceReading {
     /// The result for the window between two readings.
     type Delta;
 
-    /// The window between two readings.
+    /// The change between two readings; for a level, both readings.
     fn delta(earlier: &Self, later: &Self) -> Self::Delta;
 }
 

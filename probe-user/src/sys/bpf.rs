@@ -41,10 +41,10 @@ unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
 /// lock.
 const TRIES: u32 = 32;
 
-/// Number of retried calls.
+/// Number of retries.
 static RETRIES: AtomicU64 = AtomicU64::new(0);
 
-/// Number of map calls of this process that were retried because the map was busy.
+/// Number of times that this process retried a map call because the map was busy.
 pub(crate) fn retries() -> u64 {
     RETRIES.load(Ordering::Relaxed)
 }
@@ -378,7 +378,7 @@ mod tests {
     proptest! {
         /// Each row is read once, whichever locks are refused and however many rows a bucket has.
         #[test]
-        fn refused_locks_lose_and_double_no_row(
+        fn each_row_is_read_once_despite_refused_locks(
             sizes in prop::collection::vec(0..3000_usize, 1..12),
             refusals in prop::collection::vec(
                 prop::option::of((0..6_usize, prop::sample::select(&BUSY))),

@@ -53,14 +53,15 @@ impl TestCgroup {
     }
 
     /// Starts a load and moves it here while it waits for [`Load::go`]. The BPF programs would
-    /// charge a running task to its old cgroup until its next switch.
-    pub fn load(&self, words: &str) -> Load {
-        self.load_with(&load_binary(), words)
+    /// charge a running task to its old cgroup until its next switch. `arguments` are the load's
+    /// command line, separated by spaces.
+    pub fn load(&self, arguments: &str) -> Load {
+        self.load_with(&load_binary(), arguments)
     }
 
     /// As `load`, with another binary.
-    pub fn load_with(&self, binary: &Path, words: &str) -> Load {
-        let load = Load::waiting(binary, words);
+    pub fn load_with(&self, binary: &Path, arguments: &str) -> Load {
+        let load = Load::waiting(binary, arguments);
         self.adopt(load.pid());
         load
     }

@@ -29,7 +29,7 @@ pub fn hour() -> Run {
         help: "One of many".to_owned(),
         unit: "GB/s".to_owned(),
         is_counter: at.is_multiple_of(2),
-        behind_rates: false,
+        replaced_by_rates: false,
     };
     let mut state = 1_u32;
     let mut noise = || {

@@ -13,10 +13,10 @@ pub struct Load(Child);
 
 impl Load {
     /// Starts a load that waits for [`Self::go`], in the cgroup of the test process.
-    pub fn waiting(binary: &Path, words: &str) -> Self {
+    pub fn waiting(binary: &Path, arguments: &str) -> Self {
         let mut command = Command::new(binary);
         command
-            .args(words.split(' '))
+            .args(arguments.split(' '))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let load = Self(command.spawn().unwrap());

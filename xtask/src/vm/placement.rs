@@ -175,7 +175,7 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::TestPmusAlone,
         tests: &[
             "capacity::",
-            "metrics::a_load",
+            "metrics::frequency_is_accurate",
             "metrics::every_core_metric_by",
             "metrics_stat::",
             "metrics_uncore::",

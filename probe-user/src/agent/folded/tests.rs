@@ -37,17 +37,17 @@ fn nothing_is_folded_where_there_is_room() {
 
 #[test]
 fn the_smallest_rows_are_folded_until_the_series_fit() {
-    let folded = |rows: &[usize], most| {
+    let shown = |rows: &[usize], most| {
         let report = report(rows);
         let folded = choose(&report, most);
-        let shown = (0..rows.len()).filter(|at| !folded.rows.contains(&container(*at)));
-        shown.collect::<Vec<_>>()
+        let is_shown = |at: &usize| !folded.rows.contains(&container(*at));
+        (0..rows.len()).filter(is_shown).collect::<Vec<_>>()
     };
     // Three series of the machine and five of `other` leave room for one container.
-    assert_eq!(folded(&[5, 5, 5], 17), [0]);
-    assert_eq!(folded(&[5, 5, 5, 5, 5], 23), [0, 1, 2]);
+    assert_eq!(shown(&[5, 5, 5], 17), [0]);
+    assert_eq!(shown(&[5, 5, 5, 5, 5], 23), [0, 1, 2]);
     // The machine's series stay, whatever the limit.
-    assert_eq!(folded(&[5, 5, 5], 1), Vec::<usize>::new());
+    assert_eq!(shown(&[5, 5, 5], 1), Vec::<usize>::new());
 }
 
 #[test]

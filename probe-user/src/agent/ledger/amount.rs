@@ -117,7 +117,7 @@ impl RawCount {
             estimate: Estimate {
                 spread: match sum.variance > 0.0 {
                     true => Spread::Error(0.0),
-                    false => Spread::Unknown,
+                    false => Spread::None,
                 },
                 ..Estimate::exact(0.0)
             },
@@ -149,7 +149,7 @@ pub(super) fn write_total(count: &RawCount, sum: &EstimateSum, total: &mut Count
         Spread::Error(_) => Spread::Error(sum.variance.sqrt()),
         Spread::CountingOnly(_) => Spread::CountingOnly(sum.variance.sqrt()),
         // Shares are no counters.
-        Spread::Calibrated(_) | Spread::Unknown => Spread::Unknown,
+        Spread::Calibrated(_) | Spread::None => Spread::None,
     };
     if let Some(time) = &mut total.time {
         (time.enabled, time.running) = count.time;

@@ -75,7 +75,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let start = |follow_command, resolver| {
         let config = Config {
             plan,
-            by_process: (args.run.counted.by() == By::Process || !selection.pids.is_empty()).into(),
+            by_process: (args.run.session.by() == By::Process || !selection.pids.is_empty()).into(),
             follow_command,
             sampling: Some(sampling),
             resolver,
@@ -84,7 +84,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         Ok(Session::start(config, &machine)?)
     };
     let run = live::LiveRun {
-        counted: &args.run.counted,
+        session: &args.run.session,
         hierarchy: machine.hierarchy()?,
         mux_interval: None,
         accesses: None,

@@ -48,24 +48,24 @@ pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a run that shows its windows, whatever it counts.
 #[derive(clap::Args)]
-// The outer arguments have the group of this name.
+// clap would name this group `Args`, which the enclosing struct already uses.
 #[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) counted: SessionArgs,
+    pub(crate) session: SessionArgs,
     #[command(flatten)]
-    pub(crate) shown: OutputArgs,
+    pub(crate) output: OutputArgs,
 }
 
 impl Args {
     /// Sets windows of a second for a terminal, unless the user sets others: without a command
     /// nothing would be seen until Ctrl-C.
     pub(crate) fn set_windows_on_a_terminal(&mut self) {
-        let shown = &self.shown;
-        let is_elsewhere = shown.output.is_some() || shown.output_fd.is_some();
-        let is_shown = shown.format == OutputFormat::Table && !is_elsewhere;
-        if is_shown && self.counted.command.is_empty() && io::stdout().is_terminal() {
-            self.counted.interval.get_or_insert(DEFAULT_INTERVAL);
+        let options = &self.output;
+        let is_elsewhere = options.output.is_some() || options.output_fd.is_some();
+        let is_shown = options.format == OutputFormat::Table && !is_elsewhere;
+        if is_shown && self.session.command.is_empty() && io::stdout().is_terminal() {
+            self.session.interval.get_or_insert(DEFAULT_INTERVAL);
         }
     }
 }
@@ -74,7 +74,7 @@ impl Args {
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct SessionArgs {
-    /// What a row stands for [default: container; of a replay as it was recorded]
+    /// What a row stands for [default: container; in a replay: as recorded]
     #[arg(long, value_enum)]
     pub(crate) by: Option<By>,
     /// Print every TIME, such as 1s or 500 (milliseconds)
@@ -101,15 +101,15 @@ pub(crate) struct SessionArgs {
     pub(crate) cgroup: Option<String>,
     /// Who knows the names of containers: auto, off, or the socket of a CRI runtime
     ///
-    /// With auto containerd, CRI-O, cri-dockerd, Docker and podman are looked for in their usual
-    /// places. Without a name rows show ids.
+    /// `auto` looks for containerd, CRI-O, cri-dockerd, Docker and podman at their usual paths.
+    /// Without a name rows show ids.
     #[arg(long, value_name = "ENDPOINT", default_value_t, hide_short_help = true)]
     runtime_endpoint: RuntimeEndpoint,
     /// Also show this label of containers and pods, in JSON and metrics
     #[arg(long, value_name = "KEY", hide_short_help = true)]
     container_label: Vec<String>,
-    /// Print messages about rare events in the kernel's programs, such as a row that was refused,
-    /// with their values
+    /// Print messages of pmuscope's BPF programs about rare events, such as a full map, with their
+    /// values
     #[arg(long, hide_short_help = true)]
     kernel_log: bool,
     /// Run until this command ends; it runs in a cgroup of its own
@@ -171,7 +171,7 @@ impl SessionArgs {
     }
 
     /// Starts to ask runtimes for names. None if nothing shows names, or the user turns them off.
-    /// Only rows of cgroups show none: rows of processes have names in their waits.
+    /// Rows by cgroup need no names. Rows by process do: their waits name containers.
     fn resolver(&self, rows_may_change: bool) -> Result<Option<Arc<Resolver>>> {
         let needs_names = rows_may_change || self.by() != By::Cgroup;
         if !needs_names || self.runtime_endpoint == RuntimeEndpoint::Off {
@@ -232,7 +232,7 @@ pub(crate) trait WindowSink {
 
 /// The settings of a verb for its run.
 pub(crate) struct LiveRun<'a, S> {
-    pub(crate) counted: &'a SessionArgs,
+    pub(crate) session: &'a SessionArgs,
     pub(crate) hierarchy: &'a Hierarchy,
     /// The multiplexing interval, if the user sets it.
     pub(crate) mux_interval: Option<Duration>,
@@ -275,7 +275,7 @@ impl<F: FnMut(&Plan, &Snapshot)> WindowPrinter<F> {
     pub(crate) fn open(args: &Args, inspect: F) -> Result<Self> {
         let OutputArgs {
             format, with_self, ..
-        } = args.shown;
+        } = args.output;
         Ok(Self {
             emitter: Emitter::new(Output::open(args)?, format, with_self),
             inspect,
@@ -337,7 +337,7 @@ impl<'a> RunLoop<'a> {
         windows: &'a mut dyn WindowSink,
     ) -> Result<Self> {
         let LiveRun {
-            counted: args,
+            session: args,
             hierarchy,
             mux_interval,
             accesses,
@@ -363,13 +363,14 @@ impl<'a> RunLoop<'a> {
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
-        // Does not wait for the first missed switch: a command may end before that is noticed.
+        // `sched_exit` is attached now, not after the first missed switch: a short command may end
+        // before a miss is noticed.
         if command.is_some()
             && let Err(error) = session.watch_exits()
         {
             tracing::warn!(
-                "switches that the kernel does not show to the program at sched_switch will not be \
-                 seen: {error}"
+                "cannot attach sched_exit, so slices around context switches that the sched_switch \
+                 program misses will be split by estimate: {error}"
             );
         }
         let view = View {

@@ -169,8 +169,18 @@ mod tests {
     fn each_option_is_explained() {
         fn check(command: &Command) {
             for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
-                assert!(!arg.is_hide_short_help_set(), "{}: {}", command.get_name(), arg.get_id());
-                assert!(arg.get_help().is_some(), "{}: {}", command.get_name(), arg.get_id());
+                assert!(
+                    !arg.is_hide_short_help_set(),
+                    "{}: {}",
+                    command.get_name(),
+                    arg.get_id()
+                );
+                assert!(
+                    arg.get_help().is_some(),
+                    "{}: {}",
+                    command.get_name(),
+                    arg.get_id()
+                );
             }
             command.get_subcommands().for_each(check);
         }

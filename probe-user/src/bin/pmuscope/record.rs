@@ -38,11 +38,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     counting: stat::CountingArgs,
     #[command(flatten)]
-    counted: live::SessionArgs,
+    session: live::SessionArgs,
 }
 
 pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
-    let interval = *args.counted.interval.get_or_insert(live::DEFAULT_INTERVAL);
+    let interval = *args.session.interval.get_or_insert(live::DEFAULT_INTERVAL);
     let machine = Arc::new(Machine::this());
     let words = command_line();
     let mut about = machine_metadata(&machine, &words);
@@ -50,13 +50,13 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let mut sink = RecordingSink {
         path: &args.output,
         about,
-        is_without_command: args.counted.command.is_empty(),
+        is_without_command: args.session.command.is_empty(),
         file: None,
     };
     let accesses = args.accesses.then(Hottest::default);
     let ended = stat::count(
         &args.counting,
-        &args.counted,
+        &args.session,
         stat::WindowContent {
             accesses,
             ..stat::WindowContent::default()

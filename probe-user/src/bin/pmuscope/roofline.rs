@@ -18,12 +18,12 @@ use crate::print::{Format, to_stdout};
   pmuscope roofline --threads 1,2 --sizes 64K,2G
   pmuscope roofline --format json > peaks.json # for `pmuscope report --roofline`")]
 pub(crate) struct Args {
-    /// Numbers of threads, each on a CPU of its own [default: powers of two, one for each core, one
-    /// for each CPU]
+    /// Thread counts to measure; each thread has its own CPU [default: powers of two, the number of
+    /// cores, the number of CPUs]
     #[arg(long, value_delimiter = ',', value_parser = parse_threads)]
     threads: Vec<usize>,
-    /// Bytes of the triad's three arrays together, as 64K or 2G [default: half of each cache, and
-    /// twelve times the last one for memory]
+    /// Bytes of the triad's three arrays together, as 64K or 2G [default: half of each cache
+    /// level; for memory, twelve times the last-level caches]
     #[arg(long, value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<Size>,
     /// Runs of each measurement, of which the best and the median are shown

@@ -113,14 +113,17 @@ impl Output {
     /// Opens the file, or standard output. With a command the output is standard error: standard
     /// output is the command's.
     pub(crate) fn open(args: &live::Args) -> Result<Self> {
-        let live::Args { shown, counted } = args;
-        let (name, file) = match (&shown.output, shown.output_fd) {
+        let live::Args {
+            session,
+            output: options,
+        } = args;
+        let (name, file) = match (&options.output, options.output_fd) {
             (Some(path), _) => (path.display().to_string(), File::create(path)),
             (None, Some(number)) => {
                 let name = format!("to file descriptor {number}");
                 (name, duplicate(number))
             }
-            (None, None) if counted.command.is_empty() => {
+            (None, None) if session.command.is_empty() => {
                 let duplicate = io::stdout().as_fd().try_clone_to_owned();
                 ("to standard output".to_owned(), duplicate.map(File::from))
             }
@@ -131,22 +134,22 @@ impl Output {
         };
         let file = file.with_context(|| format!("cannot write {name}"))?;
         let is_terminal = file.is_terminal();
-        let is_table = shown.format == OutputFormat::Table;
-        if is_terminal && is_table && shown.wide {
+        let is_table = options.format == OutputFormat::Table;
+        if is_terminal && is_table && options.wide {
             tracing::warn!(
                 "--wide is for files and pipes: on a terminal tables are as wide as the terminal"
             );
         }
         // A command may write to the terminal at any time.
-        let is_alone = counted.window_length().is_some() && counted.command.is_empty();
+        let is_alone = session.window_length().is_some() && session.command.is_empty();
         let is_drawn = is_terminal && is_table && is_alone && moves_the_cursor();
         Ok(Self {
             file,
             name,
             is_terminal,
-            wide: shown.wide,
-            all_rows: shown.all_rows,
-            exact: shown.exact,
+            wide: options.wide,
+            all_rows: options.all_rows,
+            exact: options.exact,
             size: TerminalSize::default(),
             drawing: is_drawn.then(Drawing::default),
         })

@@ -53,11 +53,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     counting: stat::CountingArgs,
     #[command(flatten)]
-    counted: live::SessionArgs,
+    session: live::SessionArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    if !args.counted.command.is_empty() {
+    if !args.session.command.is_empty() {
         bail!(
             "top runs no command, which would write to the same terminal: run it elsewhere, or use \
              `pmuscope stat -I 1000 -- COMMAND`"
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match &args.replayed.replay {
         Some(file) => {
             let replay =
-                stat::begin_replay(file, &args.counting, &args.counted, RowSelection::default())?;
+                stat::begin_replay(file, &args.counting, &args.session, RowSelection::default())?;
             runtime()?.block_on(play(replay, args.exact))
         }
         None => count(args),
@@ -87,10 +87,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 fn count(args: Args) -> Result<ExitCode> {
     let Args {
         mut counting,
-        mut counted,
+        mut session,
         ..
     } = args;
-    let interval = *counted.interval.get_or_insert(live::DEFAULT_INTERVAL);
+    let interval = *session.interval.get_or_insert(live::DEFAULT_INTERVAL);
     let machine = Arc::new(Machine::this());
     let asks_for_memory = counting.capacity;
     let process_rows = match counting.hook {
@@ -102,21 +102,21 @@ fn count(args: Args) -> Result<ExitCode> {
     };
     let options = TopOptions {
         source: WindowSource::Live { interval },
-        by: counted.by(),
+        by: session.by(),
         process_rows,
         hidden: if asks_for_memory { &[] } else { HIDDEN },
         colours: wants_colours(),
     };
     let mut view = TopView::new(options, args.exact, Some(Arc::clone(&machine)));
-    let deadline = counted.timeout.map(|timeout| Instant::now() + timeout);
-    let window_limit = counted.interval_count;
+    let deadline = session.timeout.map(|timeout| Instant::now() + timeout);
+    let window_limit = session.interval_count;
     loop {
-        let by_process = counted.by() == By::Process;
+        let by_process = session.by() == By::Process;
         counting.capacity = asks_for_memory || memory::is_readable(&machine, by_process);
         let accesses = args.accesses.then(Hottest::default);
         let ended = stat::count(
             &counting,
-            &counted,
+            &session,
             stat::WindowContent {
                 accesses,
                 functions: FUNCTIONS,
@@ -128,10 +128,10 @@ fn count(args: Args) -> Result<ExitCode> {
         let Some((by, interval)) = view.take_restart() else {
             return Ok(ended);
         };
-        (counted.by, counted.interval) = (Some(by), Some(interval));
+        (session.by, session.interval) = (Some(by), Some(interval));
         let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        counted.timeout = remaining;
-        counted.interval_count =
+        session.timeout = remaining;
+        session.interval_count =
             window_limit.map(|limit| limit.saturating_sub(view.windows()).max(1));
     }
 }

@@ -140,7 +140,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         let share = Estimate {
             value: share_value,
             running_ratio: value.running_ratio.min(running_ratio),
-            spread: error.map_or(Spread::Unknown, |error| spread(share_value, error)),
+            spread: error.map_or(Spread::None, |error| spread(share_value, error)),
             exceeded_bound: None,
             over_threshold: false,
         };

@@ -32,10 +32,10 @@ pub(super) fn entities(page: &TablePage<'_>) -> Grid {
     for series in groups().flat_map(|group| page.row_series(group)) {
         is_shown[series.metric as usize] = true;
     }
-    let is_behind_rates = |at: &usize| page.report.is_behind_rates(&metrics[*at]);
+    let is_replaced_by_rates = |at: &usize| page.report.is_replaced_by_rates(&metrics[*at]);
     // Events come first, then metrics.
     let mut columns: Vec<usize> = (0..metrics.len())
-        .filter(|at| is_shown[*at] && !is_behind_rates(at))
+        .filter(|at| is_shown[*at] && !is_replaced_by_rates(at))
         .collect();
     columns.sort_by_key(|at| metrics[*at].kind != MetricKind::Counter);
     let mut column_of = vec![None; metrics.len()];

@@ -279,7 +279,7 @@ impl Fixture {
         match share {
             Ok((value, error)) => {
                 let estimate = Estimate {
-                    spread: error.map_or(Spread::Unknown, Spread::CountingOnly),
+                    spread: error.map_or(Spread::None, Spread::CountingOnly),
                     ..Estimate::exact(value)
                 };
                 self.gauge(name, "GB/s", estimate);

@@ -108,12 +108,12 @@ fn a_table_fits_the_width_of_the_screen() {
 
 /// `diff` shows what `stat` shows by default. Every value stays in JSON.
 #[test]
-fn counts_behind_rates_are_shown_on_request() {
+fn counts_replaced_by_rates_are_shown_on_request() {
     let with_means = |file, ipc, cycles| {
         let mut run = run(file, &[("web", [Some(ipc), Some(cycles), None, None])]);
         run.metrics[0].name = "ipc".to_owned();
         run.metrics[1] = LineMetric {
-            behind_rates: true,
+            replaced_by_rates: true,
             ..metric("cycles", "", true)
         };
         // Reversed: otherwise `cycles` would be left out as a counter whose rate is `ipc`.

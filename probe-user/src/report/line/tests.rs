@@ -13,7 +13,7 @@ fn gauge(value: f64, spread: Spread) -> Value {
 #[test]
 fn a_line_takes_memory_for_the_windows_of_its_owner() {
     let mut line = RunLine::new(0, 0, String::new(), 999_990);
-    line.push(999_990, Ok(&gauge(1.0, Spread::Unknown)));
+    line.push(999_990, Ok(&gauge(1.0, Spread::None)));
     line.push(999_992, Ok(&gauge(3.0, Spread::Sampled(2.0, 5.0))));
     let reason = Reason::NoValue(NoValue::DidNotRun);
     line.push(999_993, Err(&reason));
@@ -45,7 +45,7 @@ fn a_line_takes_memory_for_the_windows_of_its_owner() {
 fn only_windows_without_a_value_are_filled() {
     let mut line = RunLine::new(0, 0, String::new(), 3);
     line.push(3, Ok(&gauge(3.0, Spread::Sampled(2.0, 5.0))));
-    line.push(5, Ok(&gauge(7.0, Spread::Unknown)));
+    line.push(5, Ok(&gauge(7.0, Spread::None)));
     line.fill([1, 3, 4, 7].into_iter());
     assert_eq!(line.windows(), 1..8);
     assert_eq!(
@@ -111,7 +111,7 @@ fn only_a_validated_error_makes_an_interval() {
         Spread::Error(0.5),
         Spread::Error(0.0),
         Spread::Sampled(7.0, 10.0),
-        Spread::Unknown,
+        Spread::None,
     ];
     for (at, spread) in spreads.into_iter().enumerate() {
         line.push(at, Ok(&gauge(8.0, spread)));

@@ -41,7 +41,7 @@ impl Processes {
         walk::run(object, walk)?;
         let mut found = FoundProcesses::default();
         for (tgid, process) in object.maps.processes.all()? {
-            if process.met == self.walks
+            if process.last_walk == self.walks
                 && let Ok(tgid) = u32::try_from(tgid)
             {
                 let name = String::from_utf8_lossy(process.name());

@@ -21,7 +21,7 @@ pub(super) fn attach_tasks(object: &mut EbpfObject) -> Result<(), SessionError> 
         object.programs.attach(program)?;
     }
     let walk = ProcessWalk {
-        threads: ProcessWalk::OWNERS,
+        thread_map: ProcessWalk::SPE_TASKS,
         ..ProcessWalk::ZERO
     };
     walk::run(object, walk).map(drop)

@@ -102,7 +102,7 @@ pub(crate) fn run(args: &mut Args) -> Result<ExitCode> {
     let pmus = machine.pmus()?;
     let mut config = Config {
         plan: Plan::default(),
-        by_process: (args.run.counted.by() == By::Process).into(),
+        by_process: (args.run.session.by() == By::Process).into(),
         ..Config::default()
     };
     match event_sampling(args, pmus)? {
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &mut Args) -> Result<ExitCode> {
         Ok(Session::start(config, &machine)?)
     };
     let run = live::LiveRun {
-        counted: &args.run.counted,
+        session: &args.run.session,
         hierarchy: machine.hierarchy()?,
         mux_interval: None,
         accesses: Some(Hottest {

@@ -163,7 +163,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let mut printer = live::WindowPrinter::open(&args.run, warn_of_cost)?;
     count(
         &args.counting,
-        &args.run.counted,
+        &args.run.session,
         WindowContent {
             rows: args.rows.selection(),
             ..WindowContent::default()
@@ -186,19 +186,19 @@ pub(crate) struct WindowContent {
 /// Counts, and passes every window to `windows`.
 pub(crate) fn count(
     args: &CountingArgs,
-    counted: &live::SessionArgs,
+    session: &live::SessionArgs,
     shown: WindowContent,
     machine: &Arc<Machine>,
     windows: &mut dyn live::WindowSink,
 ) -> Result<ExitCode> {
-    let by_process = counted.by() == By::Process || !shown.rows.pids.is_empty();
+    let by_process = session.by() == By::Process || !shown.rows.pids.is_empty();
     if by_process && args.hook == Hook::CgroupSwitches {
         bail!(
             "--by process needs --hook sched-switch, and so does --pid: switches between processes \
              of one cgroup are not cgroup switches"
         );
     }
-    if counted.by() == By::Process && args.pressure {
+    if session.by() == By::Process && args.pressure {
         bail!(
             "--pressure needs rows by container, pod or cgroup: the kernel has no such counts by \
              process"
@@ -216,10 +216,10 @@ pub(crate) fn count(
             )?)
         }
     };
-    let rates = counted.window_length().is_some();
+    let rates = session.window_length().is_some();
     let plan = plan(args, rates, sampling.as_ref(), machine)?;
     let run = live::LiveRun {
-        counted,
+        session,
         hierarchy: machine.hierarchy()?,
         mux_interval: args.rotate.map(Duration::from_millis),
         accesses: shown.accesses,

@@ -17,7 +17,7 @@ pub(super) fn run(file: &Path, args: &Args) -> Result<ExitCode> {
     if !selection.pids.is_empty() {
         bail!("--pid is for a run: of a recording, choose processes by --by process and --filter");
     }
-    let mut replay = begin(file, &args.counting, &args.run.counted, selection.clone())?;
+    let mut replay = begin(file, &args.counting, &args.run.session, selection.clone())?;
     let mut printer = live::WindowPrinter::open(&args.run, |_, _| {})?;
     let chosen = args.from.unwrap_or_default()..=args.to.unwrap_or(Duration::MAX);
     let (mut printed, mut end, mut longest) = (false, Duration::ZERO, Duration::ZERO);
@@ -51,7 +51,7 @@ pub(super) fn run(file: &Path, args: &Args) -> Result<ExitCode> {
 pub(crate) fn begin(
     file: &Path,
     counting: &CountingArgs,
-    counted: &live::SessionArgs,
+    session: &live::SessionArgs,
     rows: RowSelection,
 ) -> Result<Replay> {
     let mut recording = Recording::open(file)?;
@@ -74,15 +74,15 @@ pub(crate) fn begin(
             .select_metrics(&catalogue, &machine, &list)?;
     }
     let mut view = recording.head.view.clone();
-    if counted.by == Some(By::Process) && view.by != By::Process {
+    if session.by == Some(By::Process) && view.by != By::Process {
         bail!(
             "{} was recorded without processes: record it with --by process",
             recording.file()
         );
     }
-    view.by = counted.by.unwrap_or(view.by);
+    view.by = session.by.unwrap_or(view.by);
     view.rows = rows;
-    if let Some(path) = &counted.cgroup {
+    if let Some(path) = &session.cgroup {
         view.below = Some(format!("/{}", path.trim_matches('/')));
     }
     Ok(Replay::begin(recording, view)?)

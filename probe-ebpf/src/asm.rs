@@ -1,10 +1,11 @@
-//! Operations on plain data in map values: atomic adds, ordered stores, histogram buckets.
+//! Inline assembly that several programs need: atomic add, compiler barrier, index masks that the
+//! verifier accepts.
 
 use core::arch::asm;
 
 use probe_common::spe::{LATENCY_BUCKETS, SpeRow};
 
-/// Adds `n` to a word atomically; core has no atomics for this target.
+/// Adds `n` to a word atomically: Rust's `core` has no atomic read-modify-write for this target.
 ///
 /// # Safety
 ///
