@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use probe_user::calibration::{CalibratedTraffic, OwnerCounts, Pattern};
+use probe_user::calibration::{CalibratedTraffic, EventCounts, OwnerCounts, Pattern};
 use test_harness::thread_time;
 use test_support::Random;
 
@@ -49,6 +49,7 @@ fn calibration(events: usize, random: &mut Random) -> CalibratedTraffic {
         events: (0..events).map(|at| format!("event {at}")).collect(),
         spreads: vec![0.01; events],
         patterns: (0..PATTERNS).map(&mut pattern).collect(),
+        remote: Vec::new(),
     }
 }
 
@@ -63,8 +64,11 @@ fn owner(calibration: &CalibratedTraffic, random: &mut Random) -> (f64, OwnerCou
     };
     let events = calibration.events.len();
     let counts = OwnerCounts {
-        counts: (0..events).map(count).collect(),
-        variances: vec![0.0; events],
+        local: EventCounts {
+            counts: (0..events).map(count).collect(),
+            variances: vec![0.0; events],
+        },
+        remote: None,
     };
     (bytes.iter().sum(), counts)
 }

@@ -82,6 +82,7 @@ fn containers_of_different_patterns_have_their_traffic() {
         events: EVENTS.map(|(name, _)| name.to_owned()).to_vec(),
         spreads: vec![0.001; 2],
         patterns: vec![pattern("chase", [1.0, 1.0]), pattern("stream", [0.25, 1.0])],
+        remote: Vec::new(),
     };
     let this = CalibratedMachine::of(&Machine::this());
     let dir = tempfile::tempdir().unwrap();

@@ -6,14 +6,14 @@ use super::{
     CalibrateError, CalibrateOptions,
     kernels::Kernel,
     load::{ThreadBytes, run},
-    vectors::{KernelRuns, Run, calibrated},
+    vectors::{KernelRuns, Run, calibrated_for_sockets},
 };
 use crate::{
     calibration::{CalibratedMachine, CalibratedTraffic},
     catalogue::{Catalogue, resolve_hardware},
-    join::share::{Weights, measured_traffic},
+    join::share::{Accesses, Weights, measured_traffic},
     machine::{Machine, cpus::CpuList},
-    plan::{Plan, PlanRequest, RESERVE_COUNTERS},
+    plan::{Plan, PlanRequest, PlannedWeight, RESERVE_COUNTERS},
     roofline::allowed_cpus,
     session::{Config, Session},
     window::{Window, float},
@@ -59,24 +59,23 @@ pub struct MeasuredPattern {
 }
 
 /// Runs every kernel on this machine, which must do nothing else. It takes two minutes if a
-/// measurement takes a second. `progress` gets the name of each kernel before it runs.
+/// measurement takes a second, and four with two sockets. `progress` gets the name of each kernel
+/// before it runs.
 ///
 /// # Errors
 ///
-/// The machine cannot count the metrics, has several sockets, or is not quiet.
+/// The machine cannot count the metrics, has more than two sockets, or is not quiet.
 pub fn calibrate(
     machine: &Arc<Machine>,
     options: &CalibrateOptions,
     progress: impl FnMut(&str),
 ) -> Result<Measured, CalibrateError> {
-    let sockets = machine.topology().sockets();
-    if sockets > 1 {
-        return Err(CalibrateError::Sockets(sockets));
-    }
+    let places = Place::all(machine)?;
     let plan = plan(machine, options)?;
-    let metrics = metrics(&plan);
+    let (metrics, undivided) = metrics(&plan, &places);
     if metrics.is_empty() {
-        return Err(CalibrateError::NothingToCalibrate);
+        let reason = undivided.into_iter().next();
+        return Err(reason.unwrap_or(CalibrateError::NothingToCalibrate));
     }
     let config = Config {
         plan: plan.clone(),
@@ -90,9 +89,68 @@ pub fn calibrate(
     };
     let online = machine.online()?;
     let allowed = allowed_cpus().map_err(Box::new)?;
-    let cpus: Vec<u32> = online.iter().filter(|cpu| allowed.contains(*cpu)).collect();
-    let kernels = measurement.run_kernels(machine, &cpus, progress)?;
-    measurement.measured(machine, &kernels)
+    let topology = machine.topology();
+    let runs_kernels = |cpu: &u32| {
+        allowed.contains(*cpu) && (places.len() == 1 || topology.socket(*cpu) == Some(CPUS))
+    };
+    let cpus: Vec<u32> = online.iter().filter(runs_kernels).collect();
+    if cpus.is_empty() {
+        return Err(CalibrateError::NoCpus(CPUS));
+    }
+    let kernels = measurement.run_kernels(machine, &cpus, &places, progress)?;
+    measurement.measured(machine, &places, &kernels, undivided)
+}
+
+/// The socket whose CPUs run the kernels, on machines with two.
+const CPUS: u32 = 0;
+
+/// The memory that the kernels use.
+struct Place {
+    /// Its socket.
+    socket: u32,
+    /// The accesses of the kernels' CPUs that reach it.
+    accesses: Accesses,
+    /// Its NUMA nodes; empty: those near each CPU.
+    nodes: Vec<u32>,
+}
+
+impl Place {
+    /// The memory of this machine's socket, or that of each of its two sockets.
+    fn all(machine: &Machine) -> Result<Vec<Self>, CalibrateError> {
+        let topology = machine.topology();
+        let of_socket = |socket: u32, accesses| {
+            let nodes = topology.sockets_of_nodes().into_iter();
+            let nodes: Vec<u32> = nodes
+                .filter(|(_, of)| *of == socket)
+                .map(|(node, _)| node)
+                .collect();
+            let place = Self {
+                socket,
+                accesses,
+                nodes,
+            };
+            match place.nodes.is_empty() {
+                true => Err(CalibrateError::NoNode(socket)),
+                false => Ok(place),
+            }
+        };
+        match topology.sockets() {
+            0 | 1 => Ok(vec![Self {
+                socket: 0,
+                accesses: Accesses::All,
+                nodes: Vec::new(),
+            }]),
+            2 => Ok(vec![
+                of_socket(CPUS, Accesses::Local)?,
+                of_socket(1, Accesses::Remote)?,
+            ]),
+            sockets => Err(CalibrateError::Sockets(sockets)),
+        }
+    }
+
+    fn is_remote(&self) -> bool {
+        self.accesses == Accesses::Remote
+    }
 }
 
 /// A metric to calibrate.
@@ -127,20 +185,33 @@ fn plan(machine: &Machine, options: &CalibrateOptions) -> Result<Plan, Calibrate
     Ok(plan)
 }
 
-fn metrics(plan: &Plan) -> Vec<MetricToCalibrate> {
-    let planned_metrics = plan.metrics.list.iter().enumerate();
-    let calibrated = planned_metrics.filter_map(|(at, planned)| {
-        let traffic = planned.metric.apportion.needs()?;
-        let weights = plan.weights.iter().enumerate();
-        let traffic_weights = weights.filter(|(_, weight)| weight.of == traffic);
-        let named = traffic_weights.map(|(at, weight)| (at, weight.name.to_string()));
-        Some(MetricToCalibrate {
-            at,
-            name: planned.metric.name.clone(),
-            weights: named.collect(),
-        })
-    });
-    calibrated.filter(|it| !it.weights.is_empty()).collect()
+/// The metrics to calibrate, and why others cannot be. With two sockets only events are of use that
+/// count the accesses to each memory apart.
+fn metrics(plan: &Plan, places: &[Place]) -> (Vec<MetricToCalibrate>, Vec<CalibrateError>) {
+    let (mut metrics, mut undivided) = (Vec::new(), Vec::new());
+    for (at, planned) in plan.metrics.list.iter().enumerate() {
+        let Some(traffic) = planned.metric.apportion.needs() else {
+            continue;
+        };
+        let all = plan.weights.iter().enumerate();
+        let of_traffic: Vec<_> = all.filter(|(_, weight)| weight.of == traffic).collect();
+        if of_traffic.is_empty() {
+            continue;
+        }
+        let name = planned.metric.name.clone();
+        let tells_memories = |weight: &PlannedWeight| places.len() == 1 || weight.remote.is_some();
+        let weights: Vec<(usize, String)> = (of_traffic.into_iter())
+            .filter(|(_, weight)| tells_memories(weight))
+            .map(|(at, weight)| (at, weight.name.to_string()))
+            .collect();
+        let is_sent = places.len() > 1 && planned.metric.from_sockets.is_some();
+        if weights.is_empty() || is_sent {
+            undivided.push(CalibrateError::BothMemories(name));
+            continue;
+        }
+        metrics.push(MetricToCalibrate { at, name, weights });
+    }
+    (metrics, undivided)
 }
 
 struct Measurement<'a> {
@@ -154,13 +225,15 @@ struct Measurement<'a> {
 type ByMetric = Vec<KernelRuns>;
 
 impl Measurement<'_> {
-    /// Runs every kernel on one CPU and on all CPUs.
+    /// Runs every kernel on one CPU and on all CPUs, with the memory of each place. Returns the runs
+    /// by place.
     fn run_kernels(
         &mut self,
         machine: &Machine,
         cpus: &[u32],
+        places: &[Place],
         mut progress: impl FnMut(&str),
-    ) -> Result<Vec<ByMetric>, CalibrateError> {
+    ) -> Result<Vec<Vec<ByMetric>>, CalibrateError> {
         let list: CpuList = cpus.iter().copied().collect();
         let caches = machine.caches(&list);
         let level = caches.iter().map(|cache| cache.level).max();
@@ -173,23 +246,28 @@ impl Measurement<'_> {
             Some(smallest) => (last_bytes * BEYOND_CACHES, smallest / 2, last_bytes / 2),
         };
         let memory = self.options.size.unwrap_or(memory);
-        let mut kernels = Vec::new();
-        for threads in [1, cpus.len()] {
-            if threads == 1 && cpus.len() == 1 && !kernels.is_empty() {
-                break;
+        let mut by_place = Vec::new();
+        for place in places {
+            let suffix = if place.is_remote() { ", remote" } else { "" };
+            let mut kernels = Vec::new();
+            for threads in [1, cpus.len()] {
+                if threads == 1 && cpus.len() == 1 && !kernels.is_empty() {
+                    break;
+                }
+                let each = threads as u64;
+                let bytes = ThreadBytes {
+                    memory: memory / each,
+                    cached: core_cache.min(all_caches / each),
+                };
+                for kernel in Kernel::ALL {
+                    let name = format!("{} on {threads}{suffix}", kernel.name());
+                    progress(&name);
+                    kernels.push(self.run_kernel(kernel, &name, &cpus[..threads], place, bytes)?);
+                }
             }
-            let each = threads as u64;
-            let bytes = ThreadBytes {
-                memory: memory / each,
-                cached: core_cache.min(all_caches / each),
-            };
-            for kernel in Kernel::ALL {
-                let name = format!("{} on {threads}", kernel.name());
-                progress(&name);
-                kernels.push(self.run_kernel(kernel, &name, &cpus[..threads], bytes)?);
-            }
+            by_place.push(kernels);
         }
-        Ok(kernels)
+        Ok(by_place)
     }
 
     /// The runs of one kernel, minus the counts while nothing runs.
@@ -198,17 +276,18 @@ impl Measurement<'_> {
         kernel: Kernel,
         name: &str,
         cpus: &[u32],
+        place: &Place,
         bytes: ThreadBytes,
     ) -> Result<ByMetric, CalibrateError> {
-        let before = self.measure(name)?;
-        let runs = run(kernel, cpus, bytes, || {
+        let before = self.measure(name, place)?;
+        let runs = run(kernel, cpus, &place.nodes, bytes, || {
             // The first measurement may include the start of the threads, so it is discarded.
-            self.measure(name)?;
+            self.measure(name, place)?;
             (0..RUNS)
-                .map(|_| self.measure(name))
+                .map(|_| self.measure(name, place))
                 .collect::<Result<Vec<_>, _>>()
         })?;
-        let after = self.measure(name)?;
+        let after = self.measure(name, place)?;
         let of_metric = |at: usize| {
             let idle = [&before[at], &after[at]];
             let metric_runs: Vec<&Run> = runs.iter().map(|run| &run[at]).collect();
@@ -225,14 +304,14 @@ impl Measurement<'_> {
     }
 
     /// Counts during one measurement. Returns a run for each metric.
-    fn measure(&mut self, kernel: &str) -> Result<Vec<Run>, CalibrateError> {
+    fn measure(&mut self, kernel: &str, place: &Place) -> Result<Vec<Run>, CalibrateError> {
         let begin = self.session.pull()?;
         thread::sleep(self.options.time);
         let end = self.session.pull()?;
         let window = Window::between(&begin, &end, &self.plan);
         let metrics = self.metrics.iter();
         metrics
-            .map(|metric| self.metric_run(metric, &window, kernel))
+            .map(|metric| self.metric_run(metric, &window, kernel, place))
             .collect()
     }
 
@@ -241,6 +320,7 @@ impl Measurement<'_> {
         metric: &MetricToCalibrate,
         window: &Window,
         kernel: &str,
+        place: &Place,
     ) -> Result<Run, CalibrateError> {
         let not_counted = |what: &str| CalibrateError::NotCounted {
             metric: metric.name.clone(),
@@ -248,12 +328,12 @@ impl Measurement<'_> {
             kernel: kernel.to_owned(),
         };
         let planned = &self.plan.metrics.list[metric.at];
-        let traffic =
-            measured_traffic(planned, window, 0).ok_or_else(|| not_counted("the traffic"))?;
+        let traffic = measured_traffic(planned, window, place.socket)
+            .ok_or_else(|| not_counted("the traffic"))?;
         let count = |(at, name): &(usize, String)| {
             let weights = Weights::counted(&self.plan.weights[*at], window);
-            let all = weights.all_of(0).ok_or_else(|| not_counted(name))?;
-            Ok(all.map(float).sum())
+            let counted = weights.all_of(CPUS, place.accesses);
+            Ok(counted.ok_or_else(|| not_counted(name))?.map(float).sum())
         };
         let counts: Result<Vec<f64>, CalibrateError> = metric.weights.iter().map(count).collect();
         Ok(Run {
@@ -266,7 +346,9 @@ impl Measurement<'_> {
     fn measured(
         &self,
         machine: &Machine,
-        kernels: &[ByMetric],
+        places: &[Place],
+        kernels: &[Vec<ByMetric>],
+        mut undivided: Vec<CalibrateError>,
     ) -> Result<Measured, CalibrateError> {
         let mut measured = Measured {
             machine: CalibratedMachine::of(machine),
@@ -275,11 +357,13 @@ impl Measurement<'_> {
             left_out: Vec::new(),
             undivided: Vec::new(),
         };
-        let mut undivided = Vec::new();
         for (at, metric) in self.metrics.iter().enumerate() {
             let events: Vec<String> = metric.weights.iter().map(|(_, it)| it.clone()).collect();
-            let metric_runs: Vec<KernelRuns> = kernels.iter().map(|all| all[at].clone()).collect();
-            let (traffic, left_out) = match calibrated(&metric.name, &events, &metric_runs) {
+            let by_place: Vec<Vec<KernelRuns>> = (kernels.iter())
+                .map(|kernels| kernels.iter().map(|all| all[at].clone()).collect())
+                .collect();
+            let (traffic, left_out) = match calibrated_for_sockets(&metric.name, &events, &by_place)
+            {
                 Err(reason @ CalibrateError::NoEvent { .. }) => {
                     undivided.push(reason);
                     continue;
@@ -290,17 +374,23 @@ impl Measurement<'_> {
                 .into_iter()
                 .map(|event| (metric.name.clone(), event));
             measured.left_out.extend(left_out);
-            measured.patterns.extend(metric_runs.iter().map(|kernel| {
-                let is_pattern = traffic.patterns.iter().any(|it| it.name == kernel.name);
-                let counts = (0..events.len()).map(|event| kernel.per_traffic(event));
-                MeasuredPattern {
-                    metric: metric.name.clone(),
-                    name: kernel.name.clone(),
-                    per_second: kernel.traffic_per_second(),
-                    counts: is_pattern.then(|| counts.collect()),
-                    events: events.clone(),
-                }
-            }));
+            for (place, runs) in places.iter().zip(&by_place) {
+                let patterns = match place.is_remote() {
+                    true => &traffic.remote,
+                    false => &traffic.patterns,
+                };
+                measured.patterns.extend(runs.iter().map(|kernel| {
+                    let is_pattern = patterns.iter().any(|it| it.name == kernel.name);
+                    let counts = (0..events.len()).map(|event| kernel.per_traffic(event));
+                    MeasuredPattern {
+                        metric: metric.name.clone(),
+                        name: kernel.name.clone(),
+                        per_second: kernel.traffic_per_second(),
+                        counts: is_pattern.then(|| counts.collect()),
+                        events: events.clone(),
+                    }
+                }));
+            }
             measured.traffics.push(traffic);
         }
         measured.undivided = undivided.iter().map(ToString::to_string).collect();

@@ -55,23 +55,49 @@ pub enum CalibrateError {
     /// The online CPUs are unknown.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
-    /// The machine has several sockets.
+    /// The machine has more than two sockets.
     #[error(
-        "this machine has {0} sockets, and a calibration is of one: which memory the CPUs of \
-         several access is not in it"
+        "this machine has {0} sockets: a calibration is of one socket, or of two, whose counters \
+         count the accesses to each memory apart"
     )]
     Sockets(u32),
+    /// A socket's memory cannot be chosen.
+    #[error(
+        "the kernel shows no NUMA node of socket {0}, so no pattern can run with its memory: do \
+         not boot with numa=off"
+    )]
+    NoNode(u32),
+    /// This process may use no CPU of the socket that runs the kernels.
+    #[error("this process may run on no CPU of socket {0}: run it without taskset or cpuset")]
+    NoCpus(u32),
+    /// No event counts the accesses to each socket's memory apart.
+    #[error("{0}: no event counts the accesses to each socket's memory apart: not divided here")]
+    BothMemories(String),
     /// None of the metrics is divided by weights.
     #[error(
         "none of the metrics is traffic that is divided by counts of cores: name some with -M \
          (`pmuscope list metrics` shows what this machine has)"
     )]
     NothingToCalibrate,
-    /// A thread cannot be started, or pinned to its CPU.
+    /// A thread cannot be started.
+    #[error("cannot start a thread on each CPU ({0}): raise the limit of tasks (pids.max)")]
+    Start(io::Error),
+    /// A thread cannot be pinned to its CPU.
     #[error("cannot run a thread on CPU {cpu} ({error}): may this process use it?")]
     Thread {
         /// The CPU.
         cpu: u32,
+        /// The error of the system call.
+        error: io::Error,
+    },
+    /// The memory cannot be allocated on these NUMA nodes.
+    #[error(
+        "cannot use the memory of NUMA nodes {nodes:?} ({error}): have they memory, and does a \
+         cpuset or seccomp filter allow it?"
+    )]
+    Nodes {
+        /// The nodes.
+        nodes: Vec<u32>,
         /// The error of the system call.
         error: io::Error,
     },

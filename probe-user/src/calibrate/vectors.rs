@@ -100,8 +100,53 @@ fn moving<'a>(
 }
 
 /// The calibration of a metric, and the events that are left out since they count accesses that are
-/// not of its traffic.
-pub(super) fn calibrated(
+/// not of its traffic. `by_place`: the runs with the memory of the own socket, and on machines with
+/// two sockets those with the memory of the other one.
+pub(super) fn calibrated_for_sockets(
+    metric: &str,
+    events: &[String],
+    by_place: &[Vec<KernelRuns>],
+) -> Result<(CalibratedTraffic, Vec<String>), CalibrateError> {
+    let mut places = by_place.iter();
+    let local = places.next().map_or(&[][..], Vec::as_slice);
+    let (mut traffic, mut left_out) = calibrated(metric, events, local)?;
+    if let Some(remote) = places.next() {
+        let (mut remote, also_left_out) = calibrated(metric, events, remote)?;
+        remove_events(&mut traffic, &also_left_out);
+        remove_events(&mut remote, &left_out);
+        left_out.extend(also_left_out);
+        left_out.sort();
+        left_out.dedup();
+        if traffic.events.is_empty() {
+            return Err(CalibrateError::NoEvent {
+                metric: metric.to_owned(),
+                events: left_out.join(", "),
+            });
+        }
+        let spreads = traffic.spreads.iter().zip(remote.spreads);
+        traffic.spreads = spreads.map(|(a, b)| a.max(b)).collect();
+        traffic.remote = remote.patterns;
+    }
+    Ok((traffic, left_out))
+}
+
+/// Removes these events.
+fn remove_events(traffic: &mut CalibratedTraffic, without: &[String]) {
+    let kept: Vec<bool> = (traffic.events.iter())
+        .map(|event| !without.contains(event))
+        .collect();
+    let retain = |values: &mut Vec<f64>| {
+        let mut kept = kept.iter();
+        values.retain(|_| kept.next() == Some(&true));
+    };
+    retain(&mut traffic.spreads);
+    let patterns = traffic.patterns.iter_mut();
+    patterns.for_each(|pattern| retain(&mut pattern.counts));
+    traffic.events.retain(|event| !without.contains(event));
+}
+
+/// As [`calibrated_for_sockets`], for the memory of one socket.
+fn calibrated(
     metric: &str,
     events: &[String],
     kernels: &[KernelRuns],
@@ -144,6 +189,7 @@ pub(super) fn calibrated(
         events: names(&included),
         spreads: included.iter().map(spread).collect(),
         patterns: patterns.collect(),
+        remote: Vec::new(),
     };
     Ok((traffic, names(&dropped)))
 }
@@ -209,6 +255,42 @@ mod tests {
             refused.to_string(),
             "read: every event also counts accesses that are not of its traffic (misses, refills): \
              it cannot be divided here"
+        );
+    }
+
+    /// An event is left out if it counts cached reads of either memory.
+    #[test]
+    fn patterns_of_both_memories_have_the_same_events() {
+        let of_place = |cached: [f64; 2], factor: f64| {
+            let counts = [30.0 * factor, 100.0 * factor];
+            let stream = kernel("stream", true, &[(100.0, counts), (100.0, counts)]);
+            vec![stream, kernel("cached", false, &[(0.1, cached)])]
+        };
+        let quiet = [of_place([0.0, 0.5], 1.0), of_place([0.0, 0.5], 2.0)];
+        let (traffic, left_out) = calibrated_for_sockets("read", &events(), &quiet).unwrap();
+        assert_eq!(left_out, Vec::<String>::new());
+        assert_eq!(traffic.patterns[0].counts, [0.3, 1.0]);
+        assert_eq!(traffic.remote[0].counts, [0.6, 2.0]);
+        for busy in [
+            [of_place([0.0, 90.0], 1.0), of_place([0.0, 0.5], 2.0)],
+            [of_place([0.0, 0.5], 1.0), of_place([0.0, 90.0], 2.0)],
+        ] {
+            let (traffic, left_out) = calibrated_for_sockets("read", &events(), &busy).unwrap();
+            assert_eq!(
+                (left_out, traffic.events),
+                (vec!["refills".into()], vec!["misses".into()])
+            );
+            assert_eq!(traffic.spreads.len(), 1);
+            assert_eq!(
+                (&traffic.patterns[0].counts, &traffic.remote[0].counts),
+                (&vec![0.3], &vec![0.6])
+            );
+        }
+        let neither = [of_place([90.0, 0.5], 1.0), of_place([0.0, 90.0], 2.0)];
+        let refused = calibrated_for_sockets("read", &events(), &neither).unwrap_err();
+        assert!(
+            matches!(refused, CalibrateError::NoEvent { .. }),
+            "{refused}"
         );
     }
 

@@ -4,18 +4,34 @@ use libm::hypot;
 use serde::Serialize;
 
 use super::{
-    CalibratedTraffic,
+    CalibratedTraffic, Pattern,
     fit::{traffic_per_event, weighted_sum},
     mixtures::{MixtureRange, Mixtures},
 };
 
 /// The counts of an owner in a window, by event of the calibration.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct OwnerCounts {
+pub struct EventCounts {
     /// Counts, estimated for the whole time if events are multiplexed.
     pub counts: Vec<f64>,
     /// The variances of `counts`, which come from their estimated part.
     pub variances: Vec<f64>,
+}
+
+/// The counts of an owner for its accesses to the memory of one socket.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnerCounts {
+    /// Of accesses by the CPUs of that socket.
+    pub local: EventCounts,
+    /// Of accesses by the CPUs of the other socket; `None` on machines with one socket.
+    pub remote: Option<EventCounts>,
+}
+
+impl OwnerCounts {
+    fn are_all_0(&self) -> bool {
+        let remote = self.remote.iter().flat_map(|it| &it.counts);
+        self.local.counts.iter().chain(remote).all(|it| *it == 0.0)
+    }
 }
 
 /// An owner's part of the traffic, in its counts.
@@ -153,11 +169,17 @@ impl CalibratedTraffic {
         moved: f64,
         apart: f64,
     ) -> Result<Vec<Result<OwnerPart, NoPart>>, NoEstimate> {
-        let mixtures = Mixtures::of(&self.vectors(), self.events.len());
+        let (local, remote) = (Side::of(self, &self.patterns), Side::of(self, &self.remote));
         let ranges_by = |causes: &Causes| -> Vec<Option<MixtureRange>> {
-            (owners.iter())
-                .map(|counts| mixtures.range(&self.bounds(counts.as_ref()?, causes)))
-                .collect()
+            let range = |owner: &Option<OwnerCounts>| {
+                let owner = owner.as_ref()?;
+                let own = local.range(&owner.local, causes)?;
+                match &owner.remote {
+                    Some(counts) => Some(own.plus(remote.range(counts, causes)?)),
+                    None => Some(own),
+                }
+            };
+            owners.iter().map(range).collect()
         };
         let causes = Causes::all(apart);
         let ranges = ranges_by(&causes);
@@ -168,11 +190,13 @@ impl CalibratedTraffic {
         if moved - ends.most > UNEXPLAINED * moved + apart {
             return Err(NoEstimate::Unexplained);
         }
-        let coefficients = traffic_per_event(&self.vectors(), self.events.len());
         let mut parts: Vec<Part> = (owners.iter().zip(&ends.parts))
             .map(|(owner, (low, high))| {
                 let likely = match owner {
-                    Some(owner) => weighted_sum(&owner.counts, &coefficients),
+                    Some(OwnerCounts {
+                        local: own,
+                        remote: other,
+                    }) => local.likely(own) + other.as_ref().map_or(0.0, |it| remote.likely(it)),
                     // It may have moved anything up to all that the others did not.
                     None => *high / 2.0,
                 };
@@ -202,7 +226,7 @@ impl CalibratedTraffic {
         let all = owners.iter().zip(&ranges).zip(&traffics).enumerate();
         let stated = all.map(|(at, ((owner, range), traffic))| {
             let owner = owner.as_ref().ok_or(NoPart::Unseen)?;
-            if owner.counts.iter().all(|count| *count == 0.0) {
+            if owner.are_all_0() {
                 return Err(NoPart::NoCounts);
             }
             if range.is_none() {
@@ -218,10 +242,38 @@ impl CalibratedTraffic {
         });
         Ok(stated.collect())
     }
+}
+
+/// What the counts of accesses from one place, the own socket or the other one, can stand for.
+struct Side<'a> {
+    spreads: &'a [f64],
+    mixtures: Mixtures,
+    /// The traffic per count of each event.
+    coefficients: Vec<f64>,
+}
+
+impl<'a> Side<'a> {
+    fn of(calibrated: &'a CalibratedTraffic, patterns: &[Pattern]) -> Self {
+        let vectors: Vec<&[f64]> = patterns.iter().map(|it| it.counts.as_slice()).collect();
+        let events = calibrated.events.len();
+        Self {
+            spreads: &calibrated.spreads,
+            mixtures: Mixtures::of(&vectors, events),
+            coefficients: traffic_per_event(&vectors, events),
+        }
+    }
+
+    fn range(&self, owner: &EventCounts, causes: &Causes) -> Option<MixtureRange> {
+        self.mixtures.range(&self.bounds(owner, causes))
+    }
+
+    fn likely(&self, owner: &EventCounts) -> f64 {
+        weighted_sum(&owner.counts, &self.coefficients)
+    }
 
     /// The range of an owner's true counts, by event.
-    fn bounds(&self, owner: &OwnerCounts, causes: &Causes) -> Vec<(f64, f64)> {
-        let counts = owner.counts.iter().zip(&owner.variances).zip(&self.spreads);
+    fn bounds(&self, owner: &EventCounts, causes: &Causes) -> Vec<(f64, f64)> {
+        let counts = owner.counts.iter().zip(&owner.variances).zip(self.spreads);
         let bounds = counts.map(|((count, variance), spread)| {
             let counting = if causes.counting {
                 count + variance
@@ -235,12 +287,6 @@ impl CalibratedTraffic {
             ((count - error).max(0.0), count + error + unseen)
         });
         bounds.collect()
-    }
-
-    /// The counts of each pattern for one unit of traffic.
-    fn vectors(&self) -> Vec<&[f64]> {
-        let patterns = self.patterns.iter();
-        patterns.map(|it| it.counts.as_slice()).collect()
     }
 }
 

@@ -281,6 +281,7 @@ impl CalibratedTraffic {
             events,
             spreads,
             patterns,
+            remote,
         } = self;
         let is_valid = |value: &f64| value.is_finite() && *value >= 0.0;
         if events.is_empty() || events.len() > MAX_EVENTS {
@@ -295,6 +296,12 @@ impl CalibratedTraffic {
                 patterns.len()
             ));
         }
+        if remote.len() > MAX_PATTERNS {
+            return Some(format!(
+                "{metric} has {} remote patterns, of at most {MAX_PATTERNS}",
+                remote.len()
+            ));
+        }
         if spreads.len() != events.len() || !spreads.iter().all(is_valid) {
             return Some(format!(
                 "{metric} has not one spread of 0 or more for each event"
@@ -302,7 +309,8 @@ impl CalibratedTraffic {
         }
         let is_wrong =
             |counts: &[f64]| counts.len() != events.len() || !counts.iter().all(is_valid);
-        let wrong = patterns.iter().find(|pattern| is_wrong(&pattern.counts))?;
+        let mut all = patterns.iter().chain(remote);
+        let wrong = all.find(|pattern| is_wrong(&pattern.counts))?;
         Some(format!(
             "pattern {} of {metric} has not one count of 0 or more for each event",
             wrong.name
@@ -331,6 +339,7 @@ mod tests {
                 name: "read-stream on 1".into(),
                 counts: vec![0.25],
             }],
+            remote: Vec::new(),
         };
         Calibration::new(machine, vec![traffic])
     }
@@ -385,6 +394,20 @@ mod tests {
             message(&|it| it.traffics[0].patterns[0].counts[0] = f64::NAN),
             "pattern read-stream on 1 of cmem_read_bandwidth has not one count of 0 or more for \
              each event: make it again with `pmuscope calibrate shares`"
+        );
+        let remote = |name: &str, counts: &[f64]| Pattern {
+            name: name.to_owned(),
+            counts: counts.to_vec(),
+        };
+        assert_eq!(
+            message(&|it| it.traffics[0].remote = vec![remote("chase on 1", &[-1.0])]),
+            "pattern chase on 1 of cmem_read_bandwidth has not one count of 0 or more for each \
+             event: make it again with `pmuscope calibrate shares`"
+        );
+        assert_eq!(
+            message(&|it| it.traffics[0].remote = vec![remote("copy on 1", &[1.0]); 25]),
+            "cmem_read_bandwidth has 25 remote patterns, of at most 24: make it again with \
+             `pmuscope calibrate shares`"
         );
         assert_eq!(
             message(&|it| it.traffics[0].spreads[0] = -1.0),

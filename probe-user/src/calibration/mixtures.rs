@@ -1,21 +1,24 @@
-//! The range of traffic that counts can stand for, over all mixtures of calibrated patterns that
-//! have these counts.
+//! Computes the least and the most traffic that can have caused given event counts. The range
+//! covers all mixtures of calibrated access patterns that have these counts.
 //!
 //! There are more patterns than events, so many mixtures have the same counts, and only the two
-//! ends of the range are computed. Weights, the traffic per count of each event, bound them
-//! (duality of linear programs). Suppose that by some weights no pattern's weighted counts are less
-//! than what it moves. Then the same holds for every mixture, so the weighted counts bound the
-//! traffic from above; the upper end is the smallest such bound. The lower end is the largest bound
-//! by weights with which no pattern's weighted counts are more than what it moves. Which weights
-//! can give the best bound does not depend on the counts, so they are found once. The result is
-//! exact.
+//! ends of the range are computed, by the dual linear program. Its unknowns are weights: the
+//! traffic per count of each event.
+//!
+//! - Upper end: if the weighted counts of each pattern are at least its traffic, then this holds
+//!   for every mixture. The upper end is the smallest sum of weighted counts by such weights.
+//! - Lower end: likewise the largest sum by weights for which the weighted counts of each pattern
+//!   are at most its traffic.
+//!
+//! The vertices of these programs do not depend on the counts, so they are found once. The result
+//! is exact.
 
 use super::{fit::weighted_sum, solve::solve};
 
 /// Lower and upper bounds of an owner's counts, by event.
 pub(super) type Bounds = [(f64, f64)];
 
-/// What all mixtures of patterns within the bounds move.
+/// The least and the most traffic of all mixtures whose counts are within the bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MixtureRange {
     pub(super) low: f64,
@@ -23,10 +26,20 @@ pub(super) struct MixtureRange {
     pub(super) high: f64,
 }
 
+impl MixtureRange {
+    /// The range of what two mixtures move together.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            low: self.low + other.low,
+            high: self.high + other.high,
+        }
+    }
+}
+
 /// The part of a sum that may be due to rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// The mixtures of some patterns, by the weights that bound them.
+/// The weights that bound the traffic of every mixture of some patterns.
 #[derive(Default)]
 pub(super) struct Mixtures {
     /// By these, the weighted counts of each pattern are at least what it moves.
@@ -61,18 +74,18 @@ impl Mixtures {
             let values = patterns.iter().map(|counts| weighted_sum(counts, weights));
             values.collect()
         };
-        // The best weights reach as many limits as there are events. A limit is reached if a
-        // pattern's weighted counts equal what it moves, or if a weight is 0.
+        // At a vertex as many constraints are active as there are events. A constraint is active
+        // if a pattern's weighted counts equal its traffic, or if a weight is 0.
         let axes = (0..events).map(|event| axis(event, events));
-        let limits: Vec<Vec<f64>> = patterns.iter().cloned().chain(axes.clone()).collect();
-        let reaching = |chosen: &[usize]| -> Vec<Vec<f64>> {
-            chosen.iter().map(|at| limits[*at].clone()).collect()
+        let constraints: Vec<Vec<f64>> = patterns.iter().cloned().chain(axes.clone()).collect();
+        let active = |chosen: &[usize]| -> Vec<Vec<f64>> {
+            chosen.iter().map(|at| constraints[*at].clone()).collect()
         };
         let mut mixtures = Self::default();
-        for chosen in subsets(limits.len(), events) {
+        for chosen in subsets(constraints.len(), events) {
             let is_pattern = |at: &usize| f64::from(u8::from(*at < patterns.len()));
             let right: Vec<f64> = chosen.iter().map(is_pattern).collect();
-            let Some(weights) = solve(&reaching(&chosen), &right) else {
+            let Some(weights) = solve(&active(&chosen), &right) else {
                 continue;
             };
             let values = values(&weights);
@@ -83,12 +96,12 @@ impl Mixtures {
                 mixtures.lower.push(Weights::new(&weights, &units));
             }
         }
-        // Directions reach one limit less, since their length is free.
-        for chosen in subsets(limits.len(), events.saturating_sub(1)) {
+        // Extreme rays have one active constraint fewer, since their length is arbitrary.
+        for chosen in subsets(constraints.len(), events.saturating_sub(1)) {
             let mut right = vec![0.0; chosen.len()];
             right.push(1.0);
             let direction = axes.clone().find_map(|axis| {
-                let mut rows = reaching(&chosen);
+                let mut rows = active(&chosen);
                 rows.push(axis);
                 solve(&rows, &right)
             });
@@ -111,7 +124,7 @@ impl Mixtures {
         mixtures
     }
 
-    /// What the mixtures within the bounds move; `None` if no mixture is within them.
+    /// The range of the mixtures within the bounds; `None` if there are none.
     pub(super) fn range(&self, bounds: &Bounds) -> Option<MixtureRange> {
         let is_negative = |weights: &Weights| {
             let [_, most] = weights.ends(bounds);
@@ -134,7 +147,7 @@ impl Mixtures {
 struct Weights(Vec<f64>);
 
 impl Weights {
-    /// From factors of counts in these units.
+    /// The weights of raw counts, from those of counts in these units.
     fn new(scaled: &[f64], units: &[f64]) -> Self {
         Self(
             scaled
@@ -286,7 +299,7 @@ mod tests {
         /// With two events, single patterns and pairs reach both ends: trying all of these finds
         /// the same ends.
         #[test]
-        fn ends_are_those_of_mixtures(
+        fn the_range_is_that_of_an_exhaustive_search(
             patterns in prop::collection::vec(prop::collection::vec(0.01_f64..2.0, 2), 1..8),
             mixture in prop::collection::vec(0.0_f64..1e6, 8),
             error in prop::sample::select(vec![0.0, 0.01, 0.3]),

@@ -14,7 +14,7 @@ mod solve;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    estimate::{NoEstimate, NoPart, OwnerCounts, OwnerPart, PartError},
+    estimate::{EventCounts, NoEstimate, NoPart, OwnerCounts, OwnerPart, PartError},
     file::{CalibratedMachine, Calibration, CalibrationError, DIRECTORY},
 };
 
@@ -58,9 +58,17 @@ pub struct CalibratedTraffic {
     pub events: Vec<String>,
     /// By event: the relative standard deviation of its counts over the runs.
     pub spreads: Vec<f64>,
-    /// The patterns of access.
+    /// The patterns of access to the memory of the own socket.
     #[serde(rename = "pattern")]
     pub patterns: Vec<Pattern>,
+    /// The patterns of access to the memory of the other socket, for the counts of events that
+    /// count these accesses alone. Empty on machines with one socket.
+    #[serde(
+        default,
+        rename = "remote_pattern",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub remote: Vec<Pattern>,
 }
 
 /// What events count while a known kernel moves memory.

@@ -2,16 +2,14 @@
 //! of them together.
 
 use std::{
-    hint, io,
+    hint,
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-
 use super::RooflineError;
-use crate::sys::clock;
+use crate::sys::{clock, threads};
 
 /// The work of one thread.
 pub(super) trait Work: Send {
@@ -64,19 +62,15 @@ pub(super) fn timed<W: Work>(
     };
     // The first thread decides for all threads how many iterations a run has, and when to stop.
     let spans = thread::scope(|scope| {
-        let spawn = |(at, (cpu, work)): (usize, (u32, W))| {
+        let thread = |(at, (cpu, work)): (usize, (u32, W))| {
             let control = control.clone();
             let builder = thread::Builder::new().name(format!("roofline {cpu}"));
-            let thread = builder.spawn_scoped(scope, move || control.thread(at == 0, cpu, work));
-            if thread.is_err() {
-                barrier.release();
-            }
-            thread.map_err(RooflineError::Thread)
+            (builder, move || control.thread(at == 0, cpu, work))
         };
-        let threads: Vec<_> = work.into_iter().enumerate().map(spawn).collect();
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread?.join().expect("work does not panic"));
+        let work = work.into_iter().enumerate().map(thread);
+        let threads = threads::spawn_all(scope, work, || barrier.release());
+        let threads = threads.map_err(RooflineError::Thread)?.into_iter();
+        let joined = threads.map(|thread| thread.join().expect("work does not panic"));
         joined.collect::<Result<Vec<Vec<ThreadSpan>>, _>>()
     })?;
     let iterations = control.iterations.load(Ordering::Relaxed);
@@ -131,7 +125,7 @@ impl RunControl<'_> {
         mut work: impl Work,
     ) -> Result<Vec<ThreadSpan>, RooflineError> {
         // A thread that cannot be pinned still joins every barrier, since other threads wait there.
-        let pinned = pin(cpu).map_err(|error| RooflineError::Pin { cpu, error });
+        let pinned = threads::pin(cpu).map_err(|error| RooflineError::Pin { cpu, error });
         work.touch();
         self.barrier.wait();
         if is_leader {
@@ -193,16 +187,6 @@ fn calibrate(time_of: &mut dyn FnMut(u64) -> Duration) -> impl Fn(Duration) -> u
             .min(1e12) as u64;
         count.max(1)
     }
-}
-
-fn pin(cpu: u32) -> io::Result<()> {
-    let cpu = usize::try_from(cpu).map_err(io::Error::other)?;
-    let mut only = CpuSet::new();
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    only.set(cpu);
-    Ok(sched_setaffinity(None, &only)?)
 }
 
 /// A barrier on which threads spin, since a thread that sleeps starts late. Every 1024 spins they

@@ -6,7 +6,8 @@ mod coverage;
 use test_support::Random;
 
 use self::coverage::{
-    Coverage, Kind, RUNS, TrueWindow, counts, draw, normal, one_event, patterns, three_owners,
+    Coverage, Kind, RUNS, TrueWindow, counts, draw, local, normal, one_event, patterns,
+    three_owners,
 };
 use super::*;
 use crate::calibration::Pattern;
@@ -45,7 +46,8 @@ fn errors_cover_multiplexed_counts() {
             let bytes = three_owners(&calibrated, random);
             let multiplexed = bytes.iter().map(|bytes| {
                 let mut owner = counts(&calibrated, bytes, random);
-                for (count, variance) in owner.counts.iter_mut().zip(&mut owner.variances) {
+                let EventCounts { counts, variances } = &mut owner.local;
+                for (count, variance) in counts.iter_mut().zip(variances) {
                     let error = part * *count;
                     *variance = error.powi(2);
                     *count = (*count + error * normal(random)).max(0.0);
@@ -113,10 +115,8 @@ fn unexplained_traffic_may_belong_to_any_owner() {
         ..one_event()
     };
     let counts = |bytes: f64| {
-        Some(OwnerCounts {
-            counts: vec![0.96 * exact.patterns[0].counts[0] * bytes],
-            variances: vec![0.0],
-        })
+        let count = 0.96 * exact.patterns[0].counts[0] * bytes;
+        Some(local(vec![count], vec![0.0]))
     };
     for truths in [vec![1e12], vec![6e11, 4e11]] {
         let owners: Vec<_> = truths.iter().map(|truth| counts(*truth)).collect();
@@ -169,8 +169,8 @@ fn two_events_separate_a_chase_from_a_stream() {
     assert!((stream.traffic - 18e9).abs() <= stream.error.all() && stream.error.all() < 1e9);
     // One event does not separate them.
     let counted = counted.map(|mut it| {
-        it.counts.truncate(1);
-        it.variances.truncate(1);
+        it.local.counts.truncate(1);
+        it.local.variances.truncate(1);
         Some(it)
     });
     let found = one_event().estimate(&counted, 20e9, 0.0).unwrap();
@@ -188,12 +188,7 @@ fn the_error_is_divided_by_cause() {
     let known = one_pattern(0.0);
     let error = |calibrated: &CalibratedTraffic, bytes: f64, apart: f64, variance: f64| {
         let counts = calibrated.patterns[0].counts[0] * bytes;
-        let owner = |counts: f64| {
-            Some(OwnerCounts {
-                counts: vec![counts],
-                variances: vec![variance],
-            })
-        };
+        let owner = |counts: f64| Some(local(vec![counts], vec![variance]));
         let owners = [owner(counts), owner(counts)];
         let found = calibrated.estimate(&owners, 2.0 * bytes, apart).unwrap();
         let PartError {
@@ -288,10 +283,7 @@ fn without_traffic_or_owners_there_is_no_part() {
         calibrated.estimate(&[], 1e9, 0.0),
         Err(NoEstimate::Unexplained)
     );
-    let idle = Some(OwnerCounts {
-        counts: vec![0.0, 0.0],
-        variances: vec![0.0, 0.0],
-    });
+    let idle = Some(local(vec![0.0; 2], vec![0.0; 2]));
     let still = calibrated.estimate(std::slice::from_ref(&idle), 0.0, 0.0);
     assert_eq!(still, Ok(vec![Err(NoPart::NoCounts)]));
     // The owner that was not counted may have moved all of it.
@@ -300,4 +292,70 @@ fn without_traffic_or_owners_there_is_no_part() {
     // The only owner has no counts.
     let found = calibrated.estimate(&[idle], 1e9, 0.0);
     assert_eq!(found, Err(NoEstimate::Unexplained));
+}
+
+/// Remote patterns of the same events: a remote read is counted twice as often.
+fn two_sockets() -> CalibratedTraffic {
+    let mut calibrated = patterns();
+    calibrated.remote = calibrated.patterns.clone();
+    for pattern in &mut calibrated.remote {
+        pattern.counts.iter_mut().for_each(|it| *it *= 2.0);
+    }
+    calibrated
+}
+
+/// Each owner runs on both sockets, with other patterns on each.
+#[test]
+fn errors_cover_accesses_from_two_sockets() {
+    let calibrated = two_sockets();
+    let remote = CalibratedTraffic {
+        patterns: calibrated.remote.clone(),
+        ..patterns()
+    };
+    let found = Coverage::over_windows(&calibrated, None, |random| {
+        let [own, other] = [0, 1].map(|_| three_owners(&calibrated, random));
+        let all = own.iter().zip(&other);
+        let counted = all.map(|(own, other)| OwnerCounts {
+            remote: Some(counts(&remote, other, random).local),
+            ..counts(&calibrated, own, random)
+        });
+        let counted = counted.collect();
+        let all = own.iter().zip(&other);
+        let bytes: Vec<Vec<f64>> = all
+            .map(|(own, other)| [own.clone(), other.clone()].concat())
+            .collect();
+        TrueWindow::new(&bytes, counted)
+    });
+    found.assert("from two sockets");
+    assert!(found.stated > 2 * RUNS, "{found:?}");
+}
+
+/// A chase by the other socket's CPUs beside a stream by the own ones.
+#[test]
+fn remote_counts_stand_for_remote_patterns() {
+    let calibrated = two_sockets();
+    let lines = |misses: f64, refills: f64| EventCounts {
+        counts: vec![misses, refills],
+        variances: vec![0.0; 2],
+    };
+    let none = || lines(0.0, 0.0);
+    let owner = |local, remote| {
+        Some(OwnerCounts {
+            local,
+            remote: Some(remote),
+        })
+    };
+    let owners = [
+        owner(none(), lines(2e6 / 32.0, 2e6 / 32.0)),
+        owner(lines(0.35 * 6e6 / 64.0, 6e6 / 64.0), none()),
+    ];
+    let found = calibrated.estimate(&owners, 8e6, 0.0).unwrap();
+    for (part, truth) in found.into_iter().zip([2e6, 6e6]) {
+        let part = part.unwrap();
+        let off = (part.traffic - truth).abs();
+        assert!(
+            off <= part.error.all() && part.error.all() < 0.2 * truth,
+            "{part:?} {truth}"
+        );
+    }
 }

@@ -107,6 +107,7 @@ fn only_a_calibration_of_this_machine_is_ok() {
             name: "chase".into(),
             counts: vec![0.5],
         }],
+        remote: Vec::new(),
     };
     let own = CalibratedMachine::of(&fixture.machine());
     let mut calibration = Calibration::new(own.clone(), vec![traffic]);

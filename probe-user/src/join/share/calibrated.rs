@@ -2,36 +2,59 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
-use super::{Method, NoShare, OwnerShare, Shares, SocketWeights, Traffic, Weight, Weights};
+use super::{
+    Accesses, Method, NoShare, OwnerShare, Shares, SocketWeights, Traffic, Weight, Weights,
+};
 use crate::{
-    calibration::{CalibratedTraffic, MadeOn, NoEstimate, NoPart, OwnerCounts},
+    calibration::{CalibratedTraffic, EventCounts, MadeOn, NoEstimate, NoPart, OwnerCounts},
     window::{Owner, RunningTime, float},
 };
 
-/// The shares of a socket's traffic, by what the calibration says about the counts. `None` if the
-/// calibration does not apply, because its events were not counted on the socket.
+/// The CPUs that access a memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sockets {
+    /// The socket of the memory.
+    pub(super) own: u32,
+    /// The other socket, on machines with two.
+    pub(super) other: Option<u32>,
+}
+
+/// The shares of the traffic of a socket's memory, by what the calibration says about the counts.
+/// `None` if the calibration does not apply: its events were not counted on each socket, or, with
+/// two sockets, do not distinguish the memories or were not calibrated for the other one.
 ///
 /// A row has one share, which its first owner gets: the mixtures of several owners together are
-/// the mixtures of the sum of their counts. `ran`: the owners that ran on the socket.
+/// the mixtures of the sum of their counts. `ran`: the owners that ran on these sockets.
 pub(super) fn shares<R: Ord>(
     calibrated: &CalibratedTraffic,
     made_on: MadeOn,
     weights: &[Weights],
-    socket: u32,
+    sockets: Sockets,
     traffic: &Traffic,
     ran: impl Iterator<Item = Owner>,
     row_of: impl Fn(Owner) -> R,
 ) -> Option<Result<Shares, NoShare>> {
-    let events: Vec<&SocketWeights> = (calibrated.events.iter())
-        .map(|event| weights_of_event(weights, event)?.sockets.get(&socket))
-        .collect::<Option<_>>()?;
-    if events.iter().any(|event| event.rotated_out) {
+    let events_on = |socket: u32| -> Option<Vec<&SocketWeights>> {
+        (calibrated.events.iter())
+            .map(|event| weights_of_event(weights, event)?.sockets.get(&socket))
+            .collect()
+    };
+    let own = events_on(sockets.own)?;
+    let other = match sockets.other {
+        Some(other) => Some(events_on(other)?),
+        None => None,
+    };
+    let all: Vec<&SocketWeights> = own.iter().chain(other.iter().flatten()).copied().collect();
+    if other.is_some() && (calibrated.remote.is_empty() || !all.iter().all(|event| event.apart)) {
+        return None;
+    }
+    if all.iter().any(|event| event.rotated_out) {
         return Some(Err(NoShare::RotatedOut));
     }
-    if events.iter().any(|event| event.saturated) {
+    if all.iter().any(|event| event.saturated) {
         return Some(Err(NoShare::Saturated));
     }
-    let with_counts = events.iter().flat_map(|event| {
+    let with_counts = all.iter().flat_map(|event| {
         let unseen = event.unseen.iter().filter(|(_, time)| **time > 0);
         event
             .local
@@ -41,9 +64,17 @@ pub(super) fn shares<R: Ord>(
     });
     let ran: BTreeSet<Owner> = ran.collect();
     let owners: BTreeSet<Owner> = with_counts.chain(ran.iter().copied()).collect();
+    let local = match &other {
+        // Events count accesses to one memory.
+        None => Accesses::All,
+        Some(_) => Accesses::Local,
+    };
     let mut rows: BTreeMap<R, (Owner, Counted)> = BTreeMap::new();
     for owner in owners {
-        let counted = Counted::of(&events, owner, ran.contains(&owner));
+        let mut counted = Counted::of(&own, owner, ran.contains(&owner), local);
+        if let Some(other) = &other {
+            counted.add_remote(Counted::of(other, owner, false, Accesses::Remote));
+        }
         match rows.entry(row_of(owner)) {
             Entry::Vacant(row) => {
                 row.insert((owner, counted));
@@ -72,7 +103,8 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(events: &[&SocketWeights], owner: Owner, ran: bool) -> Self {
+    /// The counts of `accesses` on one socket, as local ones.
+    fn of(events: &[&SocketWeights], owner: Owner, ran: bool, accesses: Accesses) -> Self {
         let mut sum = Self {
             counts: Some(OwnerCounts::default()),
             samples: 0,
@@ -84,40 +116,64 @@ impl Counted {
         };
         let has_counts = events.iter().any(is_in);
         for event in events {
-            let counted = event.local.get(&owner).copied();
+            let of_accesses = match accesses {
+                Accesses::Remote => &event.remote,
+                Accesses::All | Accesses::Local => &event.local,
+            };
+            let counted = of_accesses.get(&owner).copied();
             // An owner without a count of any event has counts of 0.
             let Some(mut weight) = counted.or((!has_counts).then(Weight::default)) else {
                 sum.counts = None;
                 continue;
             };
-            if event.apart
+            if accesses == Accesses::All
+                && event.apart
                 && let Some(remote) = event.remote.get(&owner)
             {
                 weight.add(remote);
             }
             sum.samples = sum.samples.saturating_add(weight.samples);
             sum.time.add(weight.time);
-            if let Some(counts) = &mut sum.counts {
-                counts.counts.push(float(weight.weight));
-                counts.variances.push(weight.variance);
+            if let Some(OwnerCounts { local, .. }) = &mut sum.counts {
+                local.counts.push(float(weight.weight));
+                local.variances.push(weight.variance);
             }
         }
         sum
     }
 
+    /// Adds the counts of the same owner on the other socket.
+    fn add_remote(&mut self, other: Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.time.add(other.time);
+        let both = self.counts.take().zip(other.counts);
+        self.counts = both.map(|(own, other)| OwnerCounts {
+            local: own.local,
+            remote: Some(other.local),
+        });
+    }
+
+    /// Adds another owner of the same row.
     fn add(&mut self, other: Self) {
         self.samples = self.samples.saturating_add(other.samples);
         self.time.add(other.time);
         self.ran |= other.ran;
         let both = self.counts.take().zip(other.counts);
         self.counts = both.map(|(mut sum, other)| {
-            let counts = sum.counts.iter_mut().zip(other.counts);
-            counts.for_each(|(sum, count)| *sum += count);
-            let variances = sum.variances.iter_mut().zip(other.variances);
-            variances.for_each(|(sum, variance)| *sum += variance);
+            add_counts(&mut sum.local, other.local);
+            if let (Some(sum), Some(other)) = (&mut sum.remote, other.remote) {
+                add_counts(sum, other);
+            }
             sum
         });
     }
+}
+
+fn add_counts(sum: &mut EventCounts, other: EventCounts) {
+    let counts = sum.counts.iter_mut().zip(other.counts);
+    counts.for_each(|(sum, count)| *sum += count);
+    let variances = sum.variances.iter_mut().zip(other.variances);
+    variances.for_each(|(sum, variance)| *sum += variance);
 }
 
 fn shares_of_rows(

@@ -29,6 +29,7 @@ pub use self::{
 pub(crate) use self::{
     monitored::monitored,
     planned::{measured_traffic, of_window},
+    weights::Accesses,
 };
 use crate::{
     calibration::PartError,

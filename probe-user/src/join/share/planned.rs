@@ -5,7 +5,9 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{NoShare, Shares, Traffic, Weights, calibrated, counted::is_idle, device};
+use super::{
+    NoShare, Shares, Traffic, Weights, calibrated, calibrated::Sockets, counted::is_idle, device,
+};
 use crate::{
     catalogue::{Apportion, MemoryTraffic},
     join::Naming,
@@ -101,8 +103,8 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
     counted
 }
 
-/// The shares by a calibration of the metric's traffic; None if no calibration applies. A
-/// calibration is for machines with one socket: it does not say which socket's memory CPUs access.
+/// The shares by a calibration of the metric's traffic; None if no calibration applies. It never
+/// does on more than two sockets, or where sockets count what they send to the memories of others.
 fn calibrated(
     plan: &Plan,
     planned: &PlannedMetric,
@@ -114,12 +116,17 @@ fn calibrated(
     let calibration = &plan.calibration;
     let mut traffics = calibration.traffics.iter();
     let calibrated = traffics.find(|it| it.metric == planned.metric.name)?;
-    let is_one_socket = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
+    let mut others = sockets(window);
+    others.remove(&socket);
+    let other = others.pop_first();
+    if !others.is_empty() || planned.metric.from_sockets.is_some() && other.is_some() {
+        return None;
+    }
+    let sockets = Sockets { own: socket, other };
     let row_of = |owner| naming.entity(owner);
-    let ran = ran_on(window, socket);
+    let ran = ran(window).map(|(_, owner)| owner);
     let made_on = calibration.made_on;
-    let shares = || calibrated::shares(calibrated, made_on, weights, socket, traffic, ran, row_of);
-    is_one_socket.then(shares)?
+    calibrated::shares(calibrated, made_on, weights, sockets, traffic, ran, row_of)
 }
 
 /// The shares by the best weights that cover all CPUs that took part.

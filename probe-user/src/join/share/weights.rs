@@ -64,6 +64,17 @@ impl Weight {
     }
 }
 
+/// Which of the accesses that a socket's CPUs made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accesses {
+    /// To any memory.
+    All,
+    /// To the memory of that socket.
+    Local,
+    /// To the memory of other sockets.
+    Remote,
+}
+
 /// The weights of the CPUs of one socket.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SocketWeights {
@@ -249,10 +260,19 @@ impl Weights {
         Ok(shares)
     }
 
-    /// The weights of all owners on a socket; `None` if some of them are unknown.
-    pub(crate) fn all_of(&self, socket: u32) -> Option<impl Iterator<Item = u64>> {
+    /// The weights of all owners on a socket for these accesses; `None` if some of them are
+    /// unknown.
+    pub(crate) fn all_of(
+        &self,
+        socket: u32,
+        accesses: Accesses,
+    ) -> Option<impl Iterator<Item = u64>> {
         let of_socket = self.socket_weights(socket).ok()?;
-        let (all, saturated) = of_socket.local_and_remote();
+        let (all, saturated) = match accesses {
+            Accesses::All => of_socket.local_and_remote(),
+            Accesses::Local => (of_socket.local.clone(), false),
+            Accesses::Remote => (of_socket.remote.clone(), false),
+        };
         let is_complete = !saturated && !of_socket.saturated && of_socket.unseen.is_empty();
         is_complete.then(|| all.into_values().map(|weight| weight.weight))
     }

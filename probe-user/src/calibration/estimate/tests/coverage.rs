@@ -24,6 +24,7 @@ pub(super) fn patterns() -> CalibratedTraffic {
             pattern("chase", 1.0, 1.0),
             pattern("random-update", 1.03, 0.97),
         ],
+        remote: Vec::new(),
     }
 }
 
@@ -56,9 +57,14 @@ pub(super) fn counts(
         let error = hypot(exact.sqrt(), calibrated.spreads[event] * exact);
         (exact + error * normal(random)).max(0.0)
     });
+    local(counts.collect(), vec![0.0; calibrated.events.len()])
+}
+
+/// The counts of an owner on a machine with one socket.
+pub(super) fn local(counts: Vec<f64>, variances: Vec<f64>) -> OwnerCounts {
     OwnerCounts {
-        counts: counts.collect(),
-        variances: vec![0.0; calibrated.events.len()],
+        local: EventCounts { counts, variances },
+        remote: None,
     }
 }
 

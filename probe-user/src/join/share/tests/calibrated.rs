@@ -3,7 +3,10 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::calibration::{CalibratedTraffic, MadeOn, Pattern};
+use crate::{
+    calibration::{CalibratedTraffic, MadeOn, Pattern},
+    join::share::calibrated::Sockets,
+};
 
 /// A stream has a refill for each count of traffic, and a miss for every fourth. A chase has a
 /// refill and a miss for each.
@@ -17,6 +20,7 @@ fn calibration() -> CalibratedTraffic {
         events: vec!["misses".to_owned(), "refills".to_owned()],
         spreads: vec![0.0, 0.0],
         patterns: vec![pattern("stream", [0.25, 1.0]), pattern("chase", [1.0, 1.0])],
+        remote: Vec::new(),
     }
 }
 
@@ -54,7 +58,11 @@ fn rows<R: Ord>(
 ) -> Option<Result<Shares, NoShare>> {
     let made_on = MadeOn::ThisMachine;
     let ran = ran.iter().map(|it| owner(*it));
-    super::super::calibrated::shares(of, made_on, weights, socket, traffic, ran, row_of)
+    let sockets = Sockets {
+        own: socket,
+        other: None,
+    };
+    super::super::calibrated::shares(of, made_on, weights, sockets, traffic, ran, row_of)
 }
 
 /// Owners 2 and 3 are one row, 4 and 5 another, 6 a third. Owners 5 and 6 ran without counts.
@@ -138,6 +146,84 @@ fn a_calibration_that_contradicts_the_traffic_gives_no_shares() {
     assert!(of(1_000_000).is_ok());
     assert_eq!(of(500_000), Err(NoShare::MoreThanMoved));
     assert_eq!(of(2_000_000), Err(NoShare::Unexplained));
+}
+
+/// Weights of two sockets that count the accesses to each memory apart.
+fn apart(name: &str, list: [(SocketWeights, SocketWeights); 2]) -> Weights {
+    let of_sockets = list.map(|(local, remote)| SocketWeights {
+        remote: remote.local,
+        apart: true,
+        ..local
+    });
+    Weights {
+        method: counted(name, SocketWeights::default()).method,
+        ..sockets(of_sockets.into())
+    }
+}
+
+/// Owner 2 streams from its own memory, on socket 0. Owner 3 chases pointers in that memory from
+/// socket 1, where a remote access counts as a local one, and streams from the memory of socket 1.
+#[test]
+fn remote_accesses_are_divided_by_remote_patterns() {
+    let mut of = calibration();
+    let weights = [
+        apart(
+            "misses",
+            [
+                (local(&[(2, 1_000_000)]), local(&[(2, 0)])),
+                (local(&[(3, 500_000)]), local(&[(3, 1_000_000)])),
+            ],
+        ),
+        apart(
+            "refills",
+            [
+                (local(&[(2, 4_000_000)]), local(&[(2, 0)])),
+                (local(&[(3, 2_000_000)]), local(&[(3, 1_000_000)])),
+            ],
+        ),
+    ];
+    let both = |of: &CalibratedTraffic, weights: &[Weights], own: u32, measured: u64| {
+        let sockets = Sockets {
+            own,
+            other: Some(1 - own),
+        };
+        let ran = [2, 3].map(owner).into_iter();
+        let made_on = MadeOn::ThisMachine;
+        let traffic = traffic(measured);
+        super::super::calibrated::shares(of, made_on, weights, sockets, &traffic, ran, |it| it)
+    };
+    // It was calibrated on a machine with one socket.
+    assert_eq!(both(&of, &weights, 0, 5_000_000), None);
+    of.remote = calibration().patterns;
+    for (own, truths) in [(0, [4_000_000, 1_000_000]), (1, [0, 2_000_000])] {
+        let found = both(&of, &weights, own, truths.iter().sum())
+            .unwrap()
+            .unwrap();
+        for (owner, truth) in [2, 3].map(owner).into_iter().zip(truths) {
+            let share = &found.owners[&owner];
+            let error = share.calibrated.all();
+            let off = float(share.count.abs_diff(truth));
+            assert!(
+                off <= error.max(1.0) && error < 0.01 * 4e6,
+                "{own}: {share:?} {truth}"
+            );
+        }
+    }
+    // An owner that was not counted on the other socket may have moved anything.
+    let mut some = weights.clone();
+    for event in &mut some {
+        let other = event.sockets.get_mut(&1).unwrap();
+        other.local.remove(&owner(3));
+        other.remote.remove(&owner(3));
+        other.unseen = unseen(&[(3, 1)]);
+    }
+    let found = both(&of, &some, 0, 5_000_000).unwrap().unwrap();
+    let why = found.owners[&owner(3)].why_incomplete;
+    assert_eq!(why, Some(NoShare::OwnerUnseen));
+    // These events do not tell which memory was accessed.
+    let mut together = weights.clone();
+    together[0].sockets.get_mut(&1).unwrap().apart = false;
+    assert_eq!(both(&of, &together, 0, 5_000_000), None);
 }
 
 #[test]
