@@ -13,7 +13,7 @@ pod! {
         /// The `cgroup_subsys_state` of the current cgroup.
         pub at: u64,
         /// 1 once everything below the current cgroup was visited.
-        pub left: u64,
+        pub subtree_done: u64,
         /// Cgroups visited.
         pub visited: u64,
     }

@@ -1,10 +1,11 @@
-//! The CLOCK map: times of the programs' clock, for counts that a later pmuscope process continues.
+//! The CLOCK map: timestamps of `CLOCK_MONOTONIC`, and totals of handovers between processes.
 
 use crate::pod::pod;
 
 pod! {
-    /// Times of the programs' clock, in nanoseconds. The program `clock`, which user space runs to
-    /// read the time, writes `now`; user space writes the rest.
+    /// Timestamps of `CLOCK_MONOTONIC` (`bpf_ktime_get_ns`) in nanoseconds, and totals of handovers
+    /// between processes. The program `clock`, which user space runs to read the time, writes
+    /// `now`; user space writes the rest.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ProgramClock {
         /// Time of the last run of `clock`.
@@ -15,10 +16,10 @@ pod! {
         pub pulled: u64,
         /// Number of times another process took the maps over.
         pub handovers: u64,
-        /// CPU time that was charged to no owner while counters were exchanged.
+        /// CPU time charged to no owner because counters were being replaced during handovers.
         pub gap: u64,
-        /// Time between the last reading by one process and the start of the next. Nothing was
-        /// sampled then, and no uncore counter was read.
+        /// Total time between the last pull of one process and the takeover by the next. Nothing
+        /// was sampled then, and no uncore counter was read.
         pub unattended: u64,
     }
 }

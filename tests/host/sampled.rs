@@ -16,7 +16,7 @@ use probe_user::{
     event::sampling::sampled,
     machine::Pmus,
     session::SamplingConfig,
-    snapshot::{OVERFLOW, SampledAddress, SampledHealth, Snapshot},
+    snapshot::{OVERFLOW, SampledAddress, SampledEventHealth, Snapshot},
     window::{Owner, SampleKind, SampleWindow},
 };
 use test_harness::{
@@ -53,7 +53,7 @@ fn cgroup_samples(
     (counts.samples, estimate)
 }
 
-fn health(snapshot: &Snapshot) -> &SampledHealth {
+fn health(snapshot: &Snapshot) -> &SampledEventHealth {
     &snapshot.samples.as_ref().unwrap().events[0]
 }
 

@@ -9,7 +9,7 @@ use probe_common::{
 };
 use probe_user::{
     session::SamplingConfig,
-    snapshot::{SampleCounts, SampledHealth},
+    snapshot::{SampleCounts, SampledEventHealth},
     window::{MemLevel, Owner, SampleUsage, SampleWindow, Window},
 };
 use test_harness::{Counting, Load, TestCgroup, machine, pmuscope, this_machine};
@@ -49,7 +49,7 @@ fn access_window(window: &Window) -> &SampleWindow {
 }
 
 /// The accounting of each sampled event.
-fn health_of(window: &Window) -> Vec<&SampledHealth> {
+fn health_of(window: &Window) -> Vec<&SampledEventHealth> {
     let events = access_window(window).events.iter();
     events.map(|event| &event.health).collect()
 }
@@ -120,7 +120,7 @@ fn assert_taken(window: &Window, cgroup: CgroupId, op: &Op, raised: u64, missed:
 
 /// The number of raised samples that are in no row of their owner: they were missed, or the kernel
 /// had no memory for a row.
-fn without_row(raised: u64, health: &SampledHealth) -> u64 {
+fn without_row(raised: u64, health: &SampledEventHealth) -> u64 {
     raised - health.sum.samples + health.sum.overflow.samples
 }
 

@@ -29,8 +29,8 @@ static TREE: Array<CgroupWalk> = Array::with_max_entries(1, 0);
 static CGROUPS: HashMap<u64, u64> =
     HashMap::with_max_entries(CgroupWalk::MAX_QUERIES, BPF_F_NO_PREALLOC);
 
-/// `CSS_ONLINE` of `linux/cgroup-defs.h`. A removed cgroup stays in the tree, without this flag, as
-/// long as something charges it.
+/// `CSS_ONLINE` of `linux/cgroup-defs.h`. A removed cgroup stays in the tree, without this flag,
+/// while references to it remain (such as charged memory).
 const ONLINE: u32 = 1 << 1;
 
 /// One walk over all cgroups.
@@ -50,7 +50,7 @@ fn start() -> Option<()> {
     tree.root = root
         .wrapping_add(CGROUP_ROOT_CGRP.load())
         .wrapping_add(CGROUP_SELF.load());
-    (tree.at, tree.left) = (tree.root, 0);
+    (tree.at, tree.subtree_done) = (tree.root, 0);
     Some(())
 }
 
@@ -60,7 +60,7 @@ extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
     let Some(tree) = walk_state(&TREE) else {
         return 1;
     };
-    let next = if tree.left == 0 {
+    let next = if tree.subtree_done == 0 {
         enter(tree)
     } else if tree.at == tree.root {
         tree.complete = 1;
@@ -89,7 +89,7 @@ fn enter(tree: &mut CgroupWalk) -> Option<()> {
     let children = tree.at.wrapping_add(CSS_CHILDREN.load());
     let first: u64 = read(children)?;
     if first == children {
-        tree.left = 1;
+        tree.subtree_done = 1;
     } else {
         tree.at = first.wrapping_sub(CSS_SIBLING.load());
     }
@@ -105,7 +105,7 @@ fn advance(tree: &mut CgroupWalk) -> Option<()> {
         tree.at = parent;
     } else {
         tree.at = next.wrapping_sub(CSS_SIBLING.load());
-        tree.left = 0;
+        tree.subtree_done = 0;
     }
     Some(())
 }

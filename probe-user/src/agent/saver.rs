@@ -1,4 +1,5 @@
-//! Saves totals by a child process, so that the agent waits at most a second for their file system.
+//! Saves totals in a child process, so that a hung file system blocks the agent for at most a
+//! second.
 //!
 //! A thread would not do: while it waits for a frozen file system, the kernel cannot end the
 //! agent's process, and its locks, port and memory stay in use.

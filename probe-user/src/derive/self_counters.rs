@@ -12,7 +12,7 @@ pub use self::page::self_counters_page;
 use super::{AgentHealth, MetricKind};
 use crate::{
     names::resolver::ResolverHealth,
-    snapshot::{Health, NameCounts, SampledHealth, SpeHealth},
+    snapshot::{Health, NameCounts, SampledEventHealth, SpeHealth},
     window::EventWindow,
 };
 
@@ -276,7 +276,7 @@ self_counters! {
 }
 
 /// The sum of a counter over all sampled events.
-fn sum(events: &[EventWindow], counter: fn(&SampledHealth) -> u64) -> Option<u64> {
+fn sum(events: &[EventWindow], counter: fn(&SampledEventHealth) -> u64) -> Option<u64> {
     Some(events.iter().map(|event| counter(&event.health)).sum())
 }
 

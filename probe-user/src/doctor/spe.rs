@@ -31,7 +31,8 @@ fn driver() -> Driver {
 /// Bytes of a record (Arm's SPE on Neoverse cores).
 const RECORD_BYTES: usize = 64;
 
-/// Nanoseconds to decode a record in the kernel (measured on Linux 6.18, x86-64).
+/// Nanoseconds in the kernel to decode one synthetic SPE record, measured on x86-64 with Linux
+/// 6.18.
 const NANOS_PER_RECORD: usize = 127;
 
 /// Default limit of the time with interrupts off to decode a chunk, in nanoseconds.
@@ -70,13 +71,14 @@ pub(super) fn check(
 fn x86_alternative(pmus: &Result<&Pmus, String>) -> Finding {
     if let Some(mechanism) = pmus.as_ref().ok().and_then(|pmus| describe_mechanism(pmus)) {
         let found = format!("`pmuscope mem` samples by {mechanism}");
-        return AREA.ok("in its place", found);
+        return AREA.ok("alternative to SPE", found);
     }
     let loss = Loss::new(LOST).advise(
         "run pmuscope on the host: x86 has AMD's ibs_op or Intel's event mem-loads in its place, \
          which hypervisors hide from guests",
     );
-    let found = "not on this architecture, and what `pmuscope mem` takes in its place is not there";
+    let found = "SPE exists only on Arm, and what `pmuscope mem` uses instead (AMD's IBS, Intel's \
+                 mem-loads) is not there";
     AREA.missing("driver", found, loss)
 }
 
@@ -122,8 +124,8 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     loss = loss.with(driver_remedies(
         config,
         &[driver()],
-        "the core has no SPE, or the firmware keeps it: see `dmesg | grep -i spe` (with \
-         \"profiling buffer inaccessible\" there, boot with `kpti=off`)",
+        "the core has no SPE, or the firmware does not give it to the kernel: see `dmesg | grep \
+         -i spe` (with \"profiling buffer inaccessible\" there, boot with `kpti=off`)",
     ));
     AREA.missing("driver", found, loss)
 }
@@ -143,8 +145,8 @@ fn page_size(subject: &Subject) -> Finding {
         return AREA.ok("page size", found);
     }
     let loss = Loss::new(
-        "records: what does not fit the time allowed is skipped and counted, and the estimate is \
-         scaled",
+        "some records: those that do not fit the time limit are skipped and counted, and the \
+         estimate is scaled",
     )
     .advise(
         "boot the distribution's kernel with 4 KiB pages, or allow the longer time by \
@@ -156,8 +158,8 @@ fn page_size(subject: &Subject) -> Finding {
 fn thread_ids(config: Option<&KernelConfig>) -> Finding {
     let check = "thread ids";
     let loss = Loss::new(
-        "certainty whose a record is: without thread ids in the records, owners are found by the \
-         time of the switches",
+        "exact owners: without thread ids in the records, owners are inferred from the times of \
+         context switches",
     );
     let option = "CONFIG_PID_IN_CONTEXTIDR";
     match config.map(|config| config.built("PID_IN_CONTEXTIDR")) {
@@ -190,8 +192,8 @@ fn physical_addresses(subject: &Subject) -> Finding {
     }
     let binary = subject.process.binary.display();
     let loss = Loss::new(
-        "cache lines that several processes share: without physical addresses \
-         `mem --hot-lines` tells lines apart within each process",
+        "cache lines shared between processes: without physical addresses, `mem --hot-lines` \
+         identifies lines by virtual address within one process",
     )
     .run(
         "grant the capability",

@@ -28,8 +28,9 @@ pub struct MetricItem {
     pub availability: Availability,
 }
 
-/// The metrics that apply to `machine`, and the refused ones. Each metric is planned alone, so that
-/// none takes the counters of another. `permitted`: this process may open counters.
+/// Metrics that apply to `machine`, and metrics of perf's JSON files that could not be loaded. Each
+/// metric is planned alone, so that none takes the counters of another. `permitted`: this process
+/// may open counters.
 pub(super) fn items(
     catalogue: &Catalogue,
     machine: &Hardware,

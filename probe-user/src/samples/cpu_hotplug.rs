@@ -61,7 +61,7 @@ impl Recorder {
             };
             let offline = !online.contains(cpu);
             if (self.hotplug.went_offline.remove(&cpu) || offline) && !cpu_buffer.offline {
-                self.counts.cpus_left += 1;
+                self.counts.cpu_offline_events += 1;
                 cpu_buffer.dead = !events_survive;
                 tracing::info!("CPU {cpu} went offline: what its core had not handed over is lost");
             }

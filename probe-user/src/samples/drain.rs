@@ -194,7 +194,7 @@ impl Drain {
         } = shared.filter;
         let valid = |id: u32| (id != 0 && id != u32::MAX).then_some(id);
         if let Some(process_tree) = process_tree {
-            self.counts.of_ended += u64::from(access.pid == u32::MAX);
+            self.counts.ended_task_samples += u64::from(access.pid == u32::MAX);
             if !process_tree.has(access.pid, access.time) {
                 return None;
             }
@@ -203,7 +203,7 @@ impl Drain {
             Some((subtree, hierarchy)) => {
                 let mut subtree = subtree.lock().unwrap_or_else(PoisonError::into_inner);
                 let path = subtree.path(access.cgroup, || hierarchy.walk().unwrap_or_default());
-                self.counts.of_unknown_cgroups += u64::from(path.is_none());
+                self.counts.unknown_cgroup_samples += u64::from(path.is_none());
                 Some(path??)
             }
             None => None,

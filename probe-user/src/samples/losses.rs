@@ -51,7 +51,7 @@ counters! {
         /// Bytes taken from AUX areas, padding included.
         pub aux_bytes: u64 = "aux_bytes";
         /// `PERF_RECORD_AUX` records: each announces AUX bytes.
-        pub aux_buffers: u64 = "aux_buffers";
+        pub aux_records: u64 = "aux_buffers";
         /// AUX records with `PERF_AUX_FLAG_TRUNCATED`: the area was full and sampling stopped, or
         /// the core lost data.
         pub truncated: u64 = "aux_buffers_truncated" loss "truncated buffers";
@@ -67,18 +67,19 @@ counters! {
         /// record does not lose its AUX bytes. Where events sample a command or a process, a lost
         /// FORK also loses the samples of the new process.
         pub lost_ring_records: u64 = "lost_ring_records" loss "lost ring records";
-        /// Samples of events that did not fit their ring.
+        /// Perf-event samples (not SPE) that did not fit their ring.
         pub lost_samples: u64 = "lost_samples" loss "lost samples";
-        /// Samples of events that the core dropped.
+        /// Perf-event samples (not SPE) that the core dropped.
         pub dropped_samples: u64 = "dropped_samples" loss "samples that the core dropped";
         /// How often the kernel stopped an event until its next tick, because of too many samples.
         pub throttled: u64 = "throttled" loss "times that the kernel throttled an event";
-        /// Samples of events that are not accesses, or below the minimum latency.
+        /// Perf-event samples (not SPE) that are not accesses, or below the minimum latency.
         pub left_out: u64 = "samples_left_out";
-        /// Samples of events without an owner, because the task had exited.
-        pub of_ended: u64 = "samples_of_ended_tasks" loss "samples of tasks that had ended";
-        /// Samples of events in cgroups that were removed before they were looked up.
-        pub of_unknown_cgroups: u64 = "samples_of_unknown_cgroups"
+        /// Perf-event samples (not SPE) without an owner, because the task had exited.
+        pub ended_task_samples: u64 = "samples_of_ended_tasks"
+            loss "samples of tasks that had ended";
+        /// Perf-event samples (not SPE) in cgroups that were removed before they were looked up.
+        pub unknown_cgroup_samples: u64 = "samples_of_unknown_cgroups"
             loss "samples in cgroups that were gone before they were looked for";
         /// Ring bytes that are not records.
         pub damaged_ring_bytes: u64 = "damaged_ring_bytes" loss "damaged ring bytes";
@@ -89,7 +90,8 @@ counters! {
         /// Loads and stores with an address or time of zero, which do not count as accesses: see
         /// [`probe_common::spe::Class::is_invalid`].
         pub invalid: u64 = "invalid_samples" loss "invalid samples (address or time zero)";
-        /// Samples without a thread id, attributed to the task of their AUX bytes.
+        /// Samples without a thread id, attributed to the task named by the `PERF_RECORD_AUX` that
+        /// covers them.
         pub thread_by_buffer: u64 = "samples_with_thread_by_buffer"
             loss "samples with their thread taken from the buffer";
         /// Samples without any known thread.
@@ -101,7 +103,7 @@ counters! {
         /// How often sampling was restarted after the kernel stopped it.
         pub restarts: u64 = "restarts";
         /// How often a CPU with a buffer went offline: samples still in its core are lost.
-        pub cpus_left: u64 = "cpus_left" loss "times that a CPU went offline";
+        pub cpu_offline_events: u64 = "cpus_left" loss "times that a CPU went offline";
         /// CPUs that came online, but for which no buffer could be opened.
         pub cpus_refused: u64 = "cpus_refused" loss "CPUs that came online and are not recorded";
         /// Upper bound of the time in ns for which CPUs that came online had no buffer.
@@ -115,7 +117,8 @@ counters! {
         /// name.
         pub mappings_left_out: u64 = "mappings_left_out" loss "mappings left out";
     } and {
-        /// Counts of markers (`--regions`). They are not added up from the decoding threads.
+        /// Counts of markers (`--regions`). Set once per round by the recorder, so `+=` does not
+        /// add them.
         pub regions: Option<regions::MarkerCounts>,
     }
 }
@@ -124,7 +127,7 @@ impl RecordCounts {
     /// Counts the flags of a record about AUX bytes.
     pub(super) fn add_flags(&mut self, flags: u64) {
         let count = |flag: u32| u64::from(flags & u64::from(flag) != 0);
-        self.aux_buffers += 1;
+        self.aux_records += 1;
         self.truncated += count(bindings::PERF_AUX_FLAG_TRUNCATED);
         self.partial += count(bindings::PERF_AUX_FLAG_PARTIAL);
         self.collided += count(bindings::PERF_AUX_FLAG_COLLISION);

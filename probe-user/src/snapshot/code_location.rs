@@ -20,7 +20,7 @@ pub struct CodeLocation {
     pub offset: u64,
 }
 
-/// Failures of naming functions, since the session began.
+/// Statistics of symbolization, since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NameCounts {

@@ -63,9 +63,9 @@ pub struct LogCounts {
 pub struct HandedOver {
     /// Number of handovers.
     pub times: u64,
-    /// Nanoseconds of CPU time that were charged to no owner while counters were exchanged.
+    /// Nanoseconds of CPU time charged to no owner because counters were being replaced.
     pub gap: u64,
-    /// Nanoseconds between the last reading by one process and the start of the next. Nothing was
+    /// Nanoseconds between the last pull of one process and the takeover by the next. Nothing was
     /// sampled then, and no uncore counter was read.
     pub unattended: u64,
 }

@@ -32,7 +32,7 @@ pub use self::{
     rows::UsageRows,
     sample_counts::SampleCounts,
     sampled::{
-        AddressCounts, CodeKey, SampleOrigin, SampleReading, SampledAddress, SampledHealth,
+        AddressCounts, CodeKey, SampleOrigin, SampleReading, SampledAddress, SampledEventHealth,
         SampledKey,
     },
     sources::SourceReadings,

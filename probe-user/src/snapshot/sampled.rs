@@ -96,21 +96,21 @@ pub struct SampleReading {
     /// SPE's pages, cache lines and accounting; None without SPE.
     pub spe: Option<SpeReading>,
     /// The sampled events, with the accounting of their samples.
-    pub events: Vec<SampledHealth>,
+    pub events: Vec<SampledEventHealth>,
     /// Samples of events by address; empty if none are kept.
     #[serde(with = "pairs")]
     pub addresses: HashMap<SampledAddress, AddressCounts>,
     /// Locations of the instructions among the addresses, by [`SampledAddress::code_key`].
     #[serde(with = "pairs")]
     pub places: HashMap<CodeKey, CodeLocation>,
-    /// Failures of naming the instructions; None if no addresses are kept.
+    /// Statistics of symbolization; None if no addresses are kept.
     #[serde(default)]
     pub names: Option<NameCounts>,
 }
 
-/// Accounting of the samples of an event, on all CPUs.
+/// A sampled event, with the accounting of its samples on all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SampledHealth {
+pub struct SampledEventHealth {
     /// The event as the user wrote it.
     pub name: String,
     /// Whether it counts nanoseconds.
@@ -145,7 +145,7 @@ pub struct SampledHealth {
     /// neither its count nor its samples show that.
     #[serde(default)]
     pub limited: u64,
-    /// The programs' accounting.
+    /// The BPF programs' sample counters, summed over CPUs.
     pub sum: SampleCpu,
     /// Samples at addresses that were evicted from the table in user space.
     pub pushed_out: u64,
@@ -167,7 +167,7 @@ impl From<SpeKey> for SampledKey {
     }
 }
 
-impl SampledHealth {
+impl SampledEventHealth {
     /// Whether it is a clock that samples at all privilege levels at which it counts.
     pub(crate) fn is_whole_clock(&self) -> bool {
         self.clock && self.counts_as_it_samples
@@ -201,7 +201,7 @@ impl GrowingRow for AddressCounts {
     }
 }
 
-impl SampledHealth {
+impl SampledEventHealth {
     /// Nanoseconds that the program takes for a sample, by its own measurement.
     #[must_use]
     pub fn per_sample(&self) -> Option<u64> {

@@ -13,7 +13,9 @@ use crate::{
     event::{AccessScaling, Counter, Exclude, Scope},
     join::{By, Entity},
     plan::Planned,
-    snapshot::{Health, SampleCounts, SampleOrigin, SampledHealth, SampledKey, SourceReadings},
+    snapshot::{
+        Health, SampleCounts, SampleOrigin, SampledEventHealth, SampledKey, SourceReadings,
+    },
     window::{GroupCounts, SampleSource, spe_reading},
 };
 
@@ -199,9 +201,9 @@ fn sampled(at: u64, spe: bool, events: &[&str], samples: u64) -> Snapshot {
         samples,
         ..SampleCounts::default()
     };
-    let event = |name: &&str| SampledHealth {
+    let event = |name: &&str| SampledEventHealth {
         name: (*name).to_owned(),
-        ..SampledHealth::default()
+        ..SampledEventHealth::default()
     };
     let row = |origin| {
         let key = SampledKey {

@@ -24,7 +24,7 @@ use crate::{
     machine::topology::Topology,
     snapshot::{
         AddressCounts, CodeKey, CodeLocation, GrowingRow as _, NameCounts, SampleCounts,
-        SampleOrigin, SampleReading, SampledAddress, SampledHealth, Snapshot, SpeHealth,
+        SampleOrigin, SampleReading, SampledAddress, SampledEventHealth, Snapshot, SpeHealth,
     },
 };
 
@@ -76,7 +76,7 @@ pub struct EventGain {
     /// Whether the sample rate came near the kernel's limit on some CPU: then the event may not
     /// have counted all the time.
     pub limited: bool,
-    /// Missed samples ([`SampledHealth::missed`]).
+    /// Missed samples ([`SampledEventHealth::missed`]).
     pub missed: u64,
     /// Expected samples: those taken and those missed.
     pub due: u64,
@@ -86,7 +86,7 @@ pub struct EventGain {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventWindow {
     /// The event, with the accounting of its samples since the session began.
-    pub health: SampledHealth,
+    pub health: SampledEventHealth,
     /// The event's own count in the window.
     pub gained: EventGain,
     /// Whether the sample rate came near the kernel's limit since totals began: then the totals may

@@ -25,12 +25,13 @@ const FILES: &str = "Files:
   /etc/pmuscope/agent.toml   what the agent counts, and where it goes
   /run/pmuscope/off          stops everything at once, as long as it is there
   /run/pmuscope/spe.off      ends the samples of memory accesses, as long as it is there
-  /run/pmuscope/state        what outlives a restart of the agent, within one boot
-  /sys/fs/bpf/pmuscope       programs, links and maps of the agent, pinned
+  /run/pmuscope/state        what outlives a restart of the agent, within one boot (state.path)
+  /sys/fs/bpf/pmuscope       pinned programs, links and maps of the agent (pins.path)
+  The last two exist only if their key is set, as in the packaged configuration.
 
 Signals:
   SIGHUP    reads the configuration again; counts go on
-  SIGTERM   ends the agent, and removes what it pinned unless pins.keep is set
+  SIGTERM   ends the agent, and removes what it pinned unless --keep-pins or pins.keep is set
 
 Privileges:
   CAP_BPF and CAP_PERFMON. SPE's buffers need a limit of locked memory that holds them, or
@@ -46,17 +47,17 @@ pub(crate) struct Args {
     /// The configuration [default: /etc/pmuscope/agent.toml, if it is there]
     ///
     /// Each key can be set by the environment too: `PMUSCOPE_AGENT_HTTP_LISTEN` for `listen` of
-    /// `[http]`. Flags come last.
+    /// `[http]`. Flags override the environment, which overrides the file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the configuration, and name everything that is wrong with it, or the memory that it
-    /// takes on this machine
+    /// Check the configuration: print all errors, or if there are none the memory that it needs on
+    /// this machine
     #[arg(long)]
     check_config: bool,
     /// Where /metrics is served, as 127.0.0.1:9464, or :9464 for all addresses, or off
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Time between two pulls, such as 10s
+    /// Length of a window, the time between two readings of the counters, such as 10s
     #[arg(long, value_name = "TIME")]
     interval: Option<String>,
     /// Write each window as a line of JSON to the end of FILE, or to standard output (-)
@@ -65,32 +66,32 @@ pub(crate) struct Args {
     /// Directory of the lock, and of the files `off` and `spe.off`
     #[arg(long, value_name = "DIRECTORY")]
     run_directory: Option<String>,
-    /// Most series; above it the smallest containers are one row together
+    /// Maximum number of series; beyond it, the smallest containers are one row together
     #[arg(long, value_name = "N")]
     max_series: Option<String>,
-    /// Share of a CPU that the programs and the agent may take together, such as 1%: above it fewer
-    /// events are counted, windows get longer, and sampling stops, in this order
+    /// Maximum CPU use of the agent and its eBPF programs together, in percent of one CPU, such as
+    /// 1%: above it fewer events are counted, windows get longer, and sampling stops, in this order
     #[arg(long, value_name = "SHARE")]
     max_overhead: Option<String>,
-    /// Show so many processes beside the containers: those with most of the first event in each
-    /// window
+    /// Also show the N processes with the highest counts of the first event in each window
     #[arg(long, value_name = "N")]
     top_processes: Option<String>,
-    /// Log rare events in the kernel's programs, such as a row that was refused, with their values
+    /// Print messages of pmuscope's BPF programs about rare events, such as a full map, with their
+    /// values
     #[arg(long)]
     kernel_log: bool,
-    /// Give up all capabilities once counting began; after a CPU came online, a reload, or a time
-    /// in which it was off, the agent has to be started again then
+    /// Drop all capabilities after counting has started. The agent must then be started again to
+    /// count CPUs that come online, to reload what it counts, or to resume after `off`
     #[arg(long)]
     drop_all: bool,
-    /// Leave counting on in the kernel when the agent is told to end, as when it is killed; the
-    /// next agent of this build goes on (needs pins.path)
+    /// Keep counting in the kernel after SIGTERM too, not only after a kill; the next agent of the
+    /// same build continues (needs pins.path)
     #[arg(long)]
     keep_pins: bool,
     /// End counting that an agent left on, and remove its pins
     #[arg(long, conflicts_with_all = ["check_config", "keep_pins"])]
     unpin: bool,
-    /// Save what an agent writes to the standard input: it starts this itself
+    /// Internal: saves the totals that the parent agent sends on standard input
     #[arg(long, hide = true, value_name = "DIRECTORY")]
     save_state: Option<PathBuf>,
 }
@@ -143,8 +144,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         // `--check-config` prints its answer alone, without messages about this machine.
         let quiet = tracing::subscriber::NoSubscriber::default();
         let memory = tracing::subscriber::with_default(quiet, || {
-            agent::memory_in_words(&config)
-                .unwrap_or_else(|error| format!("it cannot be counted on this machine: {error}"))
+            agent::memory_in_words(&config).unwrap_or_else(|error| {
+                format!("its memory use cannot be computed on this machine: {error}")
+            })
         });
         to_stdout(|out| writeln!(out, "the configuration is right\n{memory}"))?;
         return Ok(ExitCode::SUCCESS);

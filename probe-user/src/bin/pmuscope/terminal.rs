@@ -1,5 +1,5 @@
-//! The output of windows: a file, a pipe, or a terminal, where a window may replace the previous
-//! one. Also the output of messages, which must not mix with windows.
+//! Writes the report of each measurement window to a file, a pipe or a terminal. On a terminal it
+//! may replace the previous one. Also writes messages, which must not mix with reports.
 
 mod drawing;
 

@@ -3,7 +3,9 @@
 use probe_common::spe::{Source, SpeRow};
 
 use super::*;
-use crate::{derive::Subject, event::AccessScaling, snapshot::SampledHealth, window::SampleKind};
+use crate::{
+    derive::Subject, event::AccessScaling, snapshot::SampledEventHealth, window::SampleKind,
+};
 
 fn counts(samples: u32, cycles: u16, walks: u32) -> SampleCounts {
     let mut counts = SampleCounts::default();
@@ -40,10 +42,10 @@ fn usage() -> SampleUsage {
 fn by_event(accesses: AccessScaling, limited: u64) -> SampleWindow {
     SampleWindow {
         events: vec![EventWindow {
-            health: SampledHealth {
+            health: SampledEventHealth {
                 accesses: Some(accesses),
                 limited,
-                ..SampledHealth::default()
+                ..SampledEventHealth::default()
             },
             ever_limited: limited > 0,
             ..EventWindow::default()

@@ -1,5 +1,5 @@
-//! Neighbours at the memory: containers whose instructions per cycle are fewer than usual while the
-//! memory of their socket is under pressure.
+//! Memory contention between containers: detects containers whose IPC drops while their socket's
+//! memory bandwidth is near its peak.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
     plan::{Plan, PlannedMetric, PlannedMetrics},
 };
 
-/// The part of its peak above which the memory of a socket is under pressure.
+/// Memory pressure threshold: fraction of the socket's peak bandwidth.
 const PRESSURE: f64 = 0.8;
 
 /// The smallest relative drop that counts, however steady a container is.
@@ -55,7 +55,9 @@ impl MemoryNeighbours {
     pub fn new(plan: &Plan, peak: f64) -> Result<Self, String> {
         let traffic = traffic(&plan.metrics);
         if traffic.is_empty() {
-            return Err("no memory bandwidth with shares of containers is counted".to_owned());
+            return Err(
+                "no memory-bandwidth metric with per-container shares is counted".to_owned(),
+            );
         }
         let counted = |metric: &PlannedMetric| metric.metric.name == IPC && metric.sources.is_ok();
         if !plan.metrics.list.iter().any(counted) {
@@ -102,7 +104,10 @@ impl MemoryNeighbours {
             if outcome.suffers {
                 let owners = sockets[&socket].by_owner.iter();
                 judgement.verdicts.push(NeighbourVerdict {
-                    suspects: suspects(owners.map(|(owner, moved)| (owner, *moved)), &entity),
+                    suspects: suspects(
+                        owners.map(|(owner, bandwidth)| (owner, *bandwidth)),
+                        &entity,
+                    ),
                     evidence: NeighbourEvidence::Memory { socket, pressure },
                     value: ipc,
                     usual: outcome.usual,
@@ -128,8 +133,8 @@ impl MemoryNeighbours {
                         let Some((socket, value)) = place.socket.zip(value) else {
                             continue;
                         };
-                        let moved = &mut sockets.entry(socket).or_default().by_metric;
-                        let sum = moved.entry(metric.name.clone()).or_default();
+                        let bandwidths = &mut sockets.entry(socket).or_default().by_metric;
+                        let sum = bandwidths.entry(metric.name.clone()).or_default();
                         *sum += value * bytes_per_unit(&metric.unit);
                     }
                     (ReportSection::Shares, Subject::Entity(entity)) => {
@@ -165,8 +170,8 @@ impl SocketTraffic {
     }
 }
 
-/// The metrics that add up to the reads and writes of a socket's memory by CPUs: those counted at
-/// the memory, else those counted at the CPUs.
+/// Metrics whose sum is the CPU traffic to a socket's memory. Prefers counts at the memory, of CPUs
+/// of any socket, to counts at the socket's CPUs, of any memory.
 fn traffic(metrics: &PlannedMetrics) -> Vec<String> {
     let names = |wanted: [Apportion; 2]| {
         let counted = metrics
@@ -197,8 +202,8 @@ pub(in crate::derive) fn bytes_per_unit(unit: &str) -> f64 {
 pub(super) fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
     let (name, help, unit) = (
         "noisy_neighbour_memory_suspect_bandwidth",
-        "Memory traffic of a suspect, one of the containers with most traffic on a socket where \
-         another one suffers; not validated here",
+        "Memory bandwidth of a suspect: one of the largest consumers on a socket where another \
+         container is slowed down; not validated on this machine if by a weight alone",
         "GB/s",
     );
     let metric = report.add_metric(MetricInfo::gauge(name, help, unit));
@@ -211,11 +216,11 @@ pub(super) fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
         })
         .flat_map(|(socket, suspects)| {
             let suspects = suspects.iter();
-            suspects.map(move |(entity, moved)| ((socket, entity), *moved))
+            suspects.map(move |(entity, bandwidth)| ((socket, entity), *bandwidth))
         })
         .collect();
     let mut added = Vec::new();
-    for ((socket, entity), moved) in suspects {
+    for ((socket, entity), bandwidth) in suspects {
         let attributes = report.add_attributes(Attributes {
             socket: Some(socket),
             ..Attributes::default()
@@ -224,7 +229,7 @@ pub(super) fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
             subject: report.subject(Subject::Entity(entity.clone())),
             metric,
             attributes,
-            value: Ok(Value::Gauge(Estimate::exact(moved / 1e9))),
+            value: Ok(Value::Gauge(Estimate::exact(bandwidth / 1e9))),
             total: None,
         });
     }

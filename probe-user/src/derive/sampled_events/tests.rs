@@ -1,7 +1,7 @@
 //! Values of owners without samples, shares with their errors, and warnings.
 
 use super::*;
-use crate::{snapshot::SampledHealth, window::SampleKind};
+use crate::{snapshot::SampledEventHealth, window::SampleKind};
 
 fn counts(samples: u64) -> SampleCounts {
     SampleCounts {
@@ -28,10 +28,10 @@ fn an_event_without_a_sample_has_an_upper_end_or_a_reason() {
     let none = |period, counted, [enabled, running]: [u64; 2], [before, now]: [&[f64]; 2]| {
         let mut window = SampleWindow {
             events: vec![EventWindow {
-                health: SampledHealth {
+                health: SampledEventHealth {
                     name: "cycles".to_owned(),
                     period,
-                    ..SampledHealth::default()
+                    ..SampledEventHealth::default()
                 },
                 gained: EventGain {
                     counted,
@@ -159,9 +159,9 @@ fn a_heavy_sample_counts_as_one_sample() {
 #[test]
 fn missed_samples_above_one_percent_are_reported() {
     let event = |name: &str, gained| EventWindow {
-        health: SampledHealth {
+        health: SampledEventHealth {
             name: name.to_owned(),
-            ..SampledHealth::default()
+            ..SampledEventHealth::default()
         },
         gained,
         ..EventWindow::default()

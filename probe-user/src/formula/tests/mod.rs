@@ -1,4 +1,5 @@
-//! Tests of formulas: values, reasons for none, columns of errors, and properties for every input.
+//! Tests of formulas: values, reasons for missing values, parse errors with their column, and
+//! property tests.
 
 mod errors;
 mod properties;

@@ -29,7 +29,8 @@ pub(super) fn constrained_events(
         }
         let texts = std::iter::once(event.perf.replace("{pmu}", pmu)).chain(event.also.clone());
         for text in texts {
-            // An encoding with other placeholders, or a name that only tools know, does not parse.
+            // Skips encodings with other placeholders, and names that exist only in perf's own
+            // event tables.
             let Ok(groups) = event::parse(&text, pmus) else {
                 continue;
             };
@@ -63,8 +64,8 @@ impl DocumentedCounters {
         let mut general: Vec<Vec<usize>> = Vec::new();
         for wanted in hardware {
             match self.constraint(wanted) {
-                // The fixed counter counts the event once; with another filter it needs a general
-                // counter.
+                // A fixed counter holds one instance of its event. A second instance, with another
+                // filter, needs a general counter.
                 Some(spec) if spec.fixed && fixed.iter().all(|other| other.perf != spec.perf) => {
                     fixed.push(spec);
                 }

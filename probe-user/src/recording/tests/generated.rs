@@ -27,7 +27,7 @@ use crate::{
     snapshot::{
         AddressCounts, CodeLocation, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts,
         Names, OwnerWaits, SampleCounts, SampleOrigin, SampleReading, SampledAddress,
-        SampledHealth, SampledKey, Snapshot, SourceReadings, SpeHealth, SpeHook, SpeReading,
+        SampledEventHealth, SampledKey, Snapshot, SourceReadings, SpeHealth, SpeHook, SpeReading,
         UncoreReading, WaitPair, WaitReading,
     },
 };
@@ -396,12 +396,12 @@ fn sampled_event(samples: u64) -> SampleReading {
         build_id: Some([1, 2, 3].into()),
         offset: samples,
     };
-    let health = SampledHealth {
+    let health = SampledEventHealth {
         name: "cycles:u".to_owned(),
         frequency: Some(997),
         counted: samples,
         accesses: Some(AccessScaling::Tagged),
-        ..SampledHealth::default()
+        ..SampledEventHealth::default()
     };
     SampleReading {
         events: vec![health],

@@ -135,22 +135,24 @@ pub(super) fn multiply_add(vectors: Vectors, rounds: u64) {
 #[derive(Debug)]
 pub(crate) struct Chain {
     pages: Pages,
-    lines: usize,
-    line: usize,
+    line_count: usize,
+    line_size: usize,
     /// The line where the next chase starts.
     position: usize,
 }
 
 impl Chain {
-    /// A chain through `bytes`, with one pointer in each line of `line` bytes.
-    pub(crate) fn new(bytes: u64, line: u64) -> std::io::Result<Self> {
-        let line = usize::try_from(line).unwrap_or(64).max(size_of::<usize>());
-        let lines = (usize::try_from(bytes).unwrap_or(usize::MAX) / line).max(2);
-        let size = lines.checked_mul(line);
+    /// A chain through `bytes`, with one pointer in each line of `line_size` bytes.
+    pub(crate) fn new(bytes: u64, line_size: u64) -> std::io::Result<Self> {
+        let line_size = usize::try_from(line_size)
+            .unwrap_or(64)
+            .max(size_of::<usize>());
+        let line_count = (usize::try_from(bytes).unwrap_or(usize::MAX) / line_size).max(2);
+        let size = line_count.checked_mul(line_size);
         Ok(Self {
             pages: Pages::new(size.ok_or(std::io::ErrorKind::OutOfMemory)?)?,
-            lines,
-            line,
+            line_count,
+            line_size,
             position: 0,
         })
     }
@@ -160,9 +162,9 @@ impl Chain {
         self.pages.huge()
     }
 
-    fn pointer(&self, line: usize) -> *mut usize {
+    fn pointer(&self, index: usize) -> *mut usize {
         // SAFETY: within what `new` mapped; a line has room for a pointer, and is a power of two.
-        unsafe { self.pages.start().add(line * self.line).cast() }
+        unsafe { self.pages.start().add(index * self.line_size).cast() }
     }
 
     /// Links the lines into one cycle (Sattolo's shuffle). First touch places their memory near the
@@ -174,18 +176,18 @@ impl Chain {
         };
         // SAFETY: as above.
         let read = |line: usize| unsafe { self.pointer(line).read() };
-        for line in 0..self.lines {
+        for line in 0..self.line_count {
             write(line, line);
         }
         let mut random = SplitMix(0x9e37_79b9_7f4a_7c15);
-        for line in (1..self.lines).rev() {
+        for line in (1..self.line_count).rev() {
             let other = random.below(line);
             let (next, other_next) = (read(line), read(other));
             write(line, other_next);
             write(other, next);
         }
         // Turns line numbers into addresses.
-        for line in 0..self.lines {
+        for line in 0..self.line_count {
             let next = self.pointer(read(line)) as usize;
             write(line, next);
         }
@@ -198,7 +200,7 @@ impl Chain {
         let start = self.pointer(self.position) as usize;
         // SAFETY: every line has the address of another line.
         let end = unsafe { target::chase(start, rounds) };
-        self.position = (end - self.pages.start() as usize) / self.line;
+        self.position = (end - self.pages.start() as usize) / self.line_size;
         rounds * STEPS
     }
 }
@@ -266,7 +268,7 @@ mod tests {
                 seen.insert(at);
                 // SAFETY: a line of the chain.
                 let next = unsafe { chain.pointer(at).read() };
-                at = (next - chain.pages.start() as usize) / chain.line;
+                at = (next - chain.pages.start() as usize) / chain.line_size;
             }
             prop_assert_eq!(at, 0);
             prop_assert_eq!(seen.len() as u64, lines);

@@ -139,7 +139,7 @@ fn only_samples_of_the_target_are_kept() {
     assert_eq!(modified, [Some(true), None, None]);
     let counts = rounds.counts;
     assert_eq!(
-        (counts.samples, counts.left_out, counts.of_ended),
+        (counts.samples, counts.left_out, counts.ended_task_samples),
         (4, 2, 1)
     );
     assert_eq!(samples[3].task.as_ref().unwrap().pid, 7);
@@ -176,7 +176,10 @@ fn samples_of_a_cgroup_have_its_path_even_from_exited_tasks() {
     assert_eq!(paths, [Some("/pods/a"), Some("/pods/a/x")]);
     assert!(samples.iter().all(|it| (it.tid, &it.task) == (None, &None)));
     let counts = rounds.counts;
-    assert_eq!((counts.without_thread, counts.of_unknown_cgroups), (2, 1));
+    assert_eq!(
+        (counts.without_thread, counts.unknown_cgroup_samples),
+        (2, 1)
+    );
 }
 
 /// Samples that arrive during a round are read in the next round.

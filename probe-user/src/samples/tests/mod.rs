@@ -18,9 +18,10 @@ use super::{RecordCounts, Sample, Sink, cpu_buffer::CpuBuffer, ring::BufferRings
 /// A step of a test: the kernel writes, or a round reads.
 #[derive(Clone, Debug)]
 enum KernelStep {
-    /// The kernel writes samples: their number, their thread, and whether they are announced.
+    /// The kernel writes samples: their number, their thread, and whether a `PERF_RECORD_AUX`
+    /// follows them.
     Samples(usize, u32, bool),
-    /// The kernel writes padding of so many cells.
+    /// The kernel writes padding: its number of 64-byte cells (one SPE record each).
     Skip(usize),
     /// A round reads all.
     Round,
@@ -43,9 +44,9 @@ fn steps() -> impl Strategy<Value = Vec<KernelStep>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Every sample is read once, in order and with its thread, over wraps of both areas, with lost
-    /// announcements and with samples that arrive during a round. Without context packets,
-    /// unannounced samples have no thread.
+    /// Every sample is read once, in order and with its thread. This holds when the ring and the
+    /// AUX buffer wrap, when `PERF_RECORD_AUX` records are lost, and when samples arrive during a
+    /// round. Without context packets, samples without a `PERF_RECORD_AUX` have no thread.
     #[test]
     fn every_sample_is_read_once(steps in steps(), by_context: bool) {
         let mut cpu_buffers = [test_buffer(3, 4096, 8192)];
@@ -113,7 +114,7 @@ proptest! {
 }
 
 #[test]
-fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
+fn flags_are_counted_and_truncation_or_lost_records_stop_the_buffer() {
     let mut cpu_buffers = [test_buffer(0, 4096, 8192)];
     let mut kernel = FakeKernel { head: 0, cpu: 0 };
     let (mut rounds, collected) = (Rounds::new(true), CollectedSamples::default());
@@ -148,12 +149,12 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
         collided,
         overwritten,
         lost_ring_records,
-        aux_buffers,
+        aux_records,
         samples,
         ..
     } = rounds.counts;
     assert_eq!((truncated, partial, collided, overwritten), (2, 1, 1, 1));
-    assert_eq!((lost_ring_records, aux_buffers, samples), (12, 5, 5));
+    assert_eq!((lost_ring_records, aux_records, samples), (12, 5, 5));
     assert!(
         rounds
             .counts

@@ -30,15 +30,17 @@ globals! {
     AYA_LOG_LEVEL: u8;
     /// Number of slots in use.
     EVENTS: u64;
-    /// The first slot of the multiplexed group.
+    /// First slot of the group that is multiplexed in, after the slots of permanent groups;
+    /// `EVENTS` without multiplexing.
     ROTATED: u64;
     /// Bit n is set if slot n is the last of its group.
     GROUP_ENDS: u64;
     /// Bit n is set if slot n counts the nanoseconds of a clock.
     CLOCKS: u64;
-    /// A few bits for each slot: the number of its scheduler counter; 0 if the slot has an event.
+    /// `SchedulerCounter::BITS` bits per slot: the number of its scheduler counter; 0 if the slot
+    /// has an event.
     SCHEDULER_SLOTS: u64;
-    /// 1 if the ledger of waits is kept.
+    /// 1 if waiting time is attributed to the cgroups that ran meanwhile (the wait ledger).
     WITH_LEDGER: u8;
     /// 0 if rows are keyed only by cgroup; 1 if all rows are also keyed by process; 2 if all rows
     /// except those of samples are also keyed by process.
@@ -47,34 +49,34 @@ globals! {
     FOLLOW_COMMAND: u8;
     /// The cgroup whose markers are observed; 0 if those of followed processes are observed.
     MARKER_CGROUP: u64;
-    /// Bytes of markers in the ring from which on its reader is woken.
+    /// Wakeup watermark of the marker ring, in bytes.
     MARKER_WAKE_FROM: u64;
-    /// Log2 of the kernel's page size.
+    /// Log2 of the kernel's page size, in which the size of SPE's buffer is given.
     SPE_PAGE_SHIFT: u64;
-    /// Log2 of the size of a data page.
+    /// Log2 of the page size by which SPE's data addresses are grouped.
     SPE_DATA_PAGE_SHIFT: u64;
-    /// 1 if the table of pages is filled.
+    /// 1 if data pages are recorded.
     SPE_WITH_PAGES: u64;
-    /// 1 if the table of cache lines is filled.
+    /// 1 if cache lines are recorded.
     SPE_WITH_LINES: u64;
     /// 1 if the timeline of switches is recorded.
     SPE_WITH_TIMELINE: u64;
-    /// Log2 of the size of a data page of sampled events.
+    /// Log2 of the page size by which data addresses of sampled events are grouped.
     SAMPLE_PAGE_SHIFT: u64;
     /// Number of slots of each CPU in a table of addresses.
     SAMPLE_SLOTS: u64;
-    /// 1 if the table of sampled instructions is filled.
+    /// 1 if addresses of sampled instructions are recorded.
     SAMPLE_WITH_ADDRESSES: u64;
-    /// 1 if the table of sampled data pages is filled.
+    /// 1 if sampled data pages are recorded.
     SAMPLE_WITH_PAGES: u64;
-    /// Bit n is set if event n counts nothing but what it samples.
+    /// Bit n is set if event n counts exactly what it samples, so its count gives the events since
+    /// the last sample.
     SAMPLE_COUNTED: u64;
     /// Bit n is set if event n is precise.
     SAMPLE_PRECISE: u64;
     /// Bit n is set if samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED: u64;
-    /// Bit n is set if the table of data pages is filled, and samples of event n may have a data
-    /// address.
+    /// Bit n is set if data pages are recorded, and samples of event n may have a data address.
     SAMPLE_ADDRESSED: u64;
     /// Bit n is set if event n samples memory accesses: its other samples are left out.
     SAMPLE_ACCESSES: u64;

@@ -26,9 +26,9 @@ pub enum PinError {
     ReadOnly(PathBuf),
     /// This process may not write to the directory.
     #[error(
-        "cannot keep pins in {path}: permission denied; the directory is root's, and AppArmor's \
-         usual profiles of containers forbid writes below /sys/fs/bpf: mount a bpffs of its own \
-         for pmuscope, or give a directory that it may write", path = .0.display()
+        "cannot keep pins in {path}: permission denied (the directory may belong to root, or the \
+         container's AppArmor profile may forbid writes below /sys/fs/bpf); mount a separate \
+         bpffs for pmuscope, or give a writable directory", path = .0.display()
     )]
     Denied(PathBuf),
     /// Another process uses the directory.
@@ -37,8 +37,8 @@ pub enum PinError {
         path = .0.display()
     )]
     InUse(PathBuf),
-    /// The counting of this session cannot outlive its process. Has the reason, for the message.
-    #[error("cannot keep pins {0}: count without them")]
+    /// This session cannot be pinned. The field says why.
+    #[error("cannot pin this session: {0}; run it without pins")]
     Unsuited(&'static str),
     /// Any other error of the kernel.
     #[error(

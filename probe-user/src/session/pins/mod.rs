@@ -77,13 +77,11 @@ impl SessionPins {
     ) -> Result<Self, PinError> {
         if config.hook != Hook::SchedSwitch {
             return Err(PinError::Unsuited(
-                "with the hook cgroup-switches, which a process has to watch",
+                "the hook cgroup-switches needs a process that watches it",
             ));
         }
         if config.follow_command {
-            return Err(PinError::Unsuited(
-                "where a command's processes are followed",
-            ));
+            return Err(PinError::Unsuited("it follows a command's processes"));
         }
         let pin_dir = PinDir::lock_or_create(&path.0)?;
         let stamp = PinStamp::for_config(config, machine);

@@ -22,7 +22,8 @@ use crate::{
         sampling::{EventSampling, FunctionNames},
     },
     snapshot::{
-        CodeKey, CodeLocation, OVERFLOW, SampleReading, SampledAddress, SampledHealth, SampledKey,
+        CodeKey, CodeLocation, OVERFLOW, SampleReading, SampledAddress, SampledEventHealth,
+        SampledKey,
     },
     sys::clock::{nanos, now},
 };
@@ -192,7 +193,7 @@ impl EventSampling {
         names.map_or_else(HashMap::new, |names| names.codes.places.clone())
     }
 
-    fn health(&self, object: &EbpfObject) -> Vec<SampledHealth> {
+    fn health(&self, object: &EbpfObject) -> Vec<SampledEventHealth> {
         let totals = &self.totals;
         let stats = object.programs.overflow_stats(EVENT_SAMPLE);
         let accounts = totals.cpus.iter().flat_map(BTreeMap::values);
@@ -208,7 +209,7 @@ impl EventSampling {
                 Rate::Period(period) => (Some(period), None),
                 Rate::Frequency(frequency) => (None, Some(frequency)),
             };
-            SampledHealth {
+            SampledEventHealth {
                 name: event.name.clone(),
                 clock: event.is_clock(),
                 counts_as_it_samples: event.counts_as_it_samples(),

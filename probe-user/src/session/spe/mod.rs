@@ -39,8 +39,8 @@ use crate::{
     sys::clock::nanos,
 };
 
-/// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64). Determines the
-/// size of buffers.
+/// Nanoseconds that one synthetic SPE record takes in the programs, measured on x86-64 with Linux
+/// 6.18. Determines the size of buffers.
 const ASSUMED_NANOS_PER_RECORD: u64 = 127;
 
 /// Bytes of the kernel's log of a buffer. A chunk takes 32; this is enough for the chunks between

@@ -9,7 +9,7 @@ use probe_common::{
 
 use super::{EventGain, EventWindow, MemLevel, RunningTime, SampleWindow};
 use crate::snapshot::{
-    AddressCounts, GrowingRow as _, SampleReading, SampledAddress, SampledHealth,
+    AddressCounts, GrowingRow as _, SampleReading, SampledAddress, SampledEventHealth,
 };
 
 impl SampleWindow {
@@ -74,7 +74,7 @@ fn addresses(before: &SampleReading, now: &SampleReading) -> Vec<(SampledAddress
     gained
 }
 
-fn gained(before: &SampledHealth, now: &SampledHealth) -> EventGain {
+fn gained(before: &SampledEventHealth, now: &SampledEventHealth) -> EventGain {
     let missed = now.missed.saturating_sub(before.missed);
     EventGain {
         counted: now.counted.saturating_sub(before.counted),

@@ -197,9 +197,9 @@ fn access_events_have_class_and_level_and_other_events_have_none() {
         };
         (event_key(7, event, source), row)
     });
-    let event = |accesses| SampledHealth {
+    let event = |accesses| SampledEventHealth {
         accesses,
-        ..SampledHealth::default()
+        ..SampledEventHealth::default()
     };
     let page = |cgroup, page| {
         let key = SampledAddress {
@@ -274,11 +274,11 @@ fn access_events_have_class_and_level_and_other_events_have_none() {
 fn clock_window() -> (SampleWindow, Owner) {
     let [mut before, mut now] = [70, 100].map(|samples| event_rows(&[(7, samples, 1)]));
     for snapshot in [&mut before, &mut now] {
-        snapshot.samples.as_mut().unwrap().events = vec![SampledHealth {
+        snapshot.samples.as_mut().unwrap().events = vec![SampledEventHealth {
             name: "cpu-clock".to_owned(),
             clock: true,
             counts_as_it_samples: true,
-            ..SampledHealth::default()
+            ..SampledEventHealth::default()
         }];
     }
     let window = SampleWindow::between(&before, &now).unwrap();
@@ -318,9 +318,9 @@ fn counted_time_and_samples_of_a_clock_are_different_sources() {
 fn a_class_is_tagged_if_totals_alone_have_it() {
     let mut window = SampleWindow {
         events: vec![EventWindow {
-            health: SampledHealth {
+            health: SampledEventHealth {
                 accesses: Some(AccessScaling::Tagged),
-                ..SampledHealth::default()
+                ..SampledEventHealth::default()
             },
             ..EventWindow::default()
         }],

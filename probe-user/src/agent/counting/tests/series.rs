@@ -14,7 +14,7 @@ use crate::{
     emit::{Dialect, Exposition},
     event::AccessScaling,
     join::Entity,
-    snapshot::{SampleCounts, SampledHealth},
+    snapshot::{SampleCounts, SampledEventHealth},
     window::{
         self, EventWindow, GroupCounts, MemLevel, Owner, SampleKind, SampleUsage, SampleWindow,
         Usage, Window, sampled_window,
@@ -123,9 +123,9 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
             _ => SampleKind::event(0, Some((class, level))),
         };
         let event = |accesses: &AccessScaling| EventWindow {
-            health: SampledHealth {
+            health: SampledEventHealth {
                 accesses: Some(*accesses),
-                ..SampledHealth::default()
+                ..SampledEventHealth::default()
             },
             ..EventWindow::default()
         };

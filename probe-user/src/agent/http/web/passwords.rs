@@ -16,7 +16,8 @@ use super::Admission;
 /// The most guesses that wait or are being verified.
 const MOST_WAITING: usize = 64;
 
-/// The most remembered passwords. A user has one, or a few that bcrypt does not distinguish.
+/// Maximum number of remembered passwords. A user usually has one; bcrypt accepts several that it
+/// cannot distinguish.
 const MOST_VERIFIED: usize = 1024;
 
 /// The users that are admitted.
@@ -27,7 +28,7 @@ pub(super) struct Passwords {
     state: Arc<PasswordState>,
 }
 
-/// State that outlives a version of the file.
+/// State that is kept when the web configuration file is reloaded.
 struct PasswordState {
     /// Keyed hashes of verified passwords: verifying one again would take a tenth of a second.
     verified: Mutex<HashSet<u64>>,
@@ -94,7 +95,7 @@ impl Passwords {
         }
     }
 
-    /// Whether no guess is verified now.
+    /// Whether no verification is running.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.state.one_at_a_time.available_permits() > 0
@@ -159,9 +160,9 @@ fn verify(password: &[u8], hash: Option<&str>, highest: u32) -> bool {
     is_right
 }
 
-/// The costs of further hashes, which bring the work up to that of the highest cost. A hash of cost
-/// c takes 2^c rounds: the user's own hash of cost c and further hashes of costs c, c+1 and so on,
-/// below the highest cost, add up to the rounds of the highest.
+/// The costs of further hashes. A hash of cost c takes 2^c rounds. Further hashes of costs c, c+1,
+/// ... up to one below the highest cost h make each verification equally long:
+/// 2^c + (2^c + 2^(c+1) + ... + 2^(h-1)) = 2^h. An unknown user has no hash: one of cost h.
 pub(super) fn further_costs(own: Option<u32>, highest: u32) -> Range<u32> {
     match own {
         Some(own) => own..highest,
