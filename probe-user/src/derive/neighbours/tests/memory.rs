@@ -214,7 +214,7 @@ fn unknown_values_are_not_judged() {
 fn a_plan_without_the_needed_metrics_is_refused() {
     let refused = |metrics: &str| MemoryNeighbours::new(&plan(metrics), 1e9).unwrap_err();
     assert!(
-        refused("ipc").contains("no memory bandwidth"),
+        refused("ipc").contains("no memory-bandwidth metric"),
         "{}",
         refused("ipc")
     );
