@@ -32,19 +32,38 @@ const RATES: [[u64; 2]; 2] = [[1, 1], [1, 4]];
 /// Rates of a chase on both CPUs.
 const CHASE: [[u64; 2]; 2] = [[1, 1], [1, 1]];
 
-/// Makes sysfs show both CPUs as one socket, until the guest ends.
-fn one_socket() {
-    let dir = tempfile::tempdir().unwrap().keep();
-    let file = dir.join("0");
-    fs::write(&file, "0\n").unwrap();
-    for cpu in 0..2 {
-        let id = format!("/sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
-        let mount = Command::new("mount")
-            .args(["--bind", file.to_str().unwrap(), &id])
-            .status();
-        assert!(mount.unwrap().success(), "{id}");
+/// While it exists, sysfs shows both CPUs as one socket.
+struct OneSocket {
+    // Removed after the mounts of its file.
+    _dir: tempfile::TempDir,
+}
+
+impl OneSocket {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("0");
+        fs::write(&file, "0\n").unwrap();
+        for id in Self::ids() {
+            let mount = Command::new("mount")
+                .args(["--bind", file.to_str().unwrap(), &id])
+                .status();
+            assert!(mount.unwrap().success(), "{id}");
+        }
+        assert_eq!(Machine::this().topology().sockets(), 1);
+        Self { _dir: dir }
     }
-    assert_eq!(Machine::this().topology().sockets(), 1);
+
+    fn ids() -> [String; 2] {
+        [0, 1].map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"))
+    }
+}
+
+impl Drop for OneSocket {
+    fn drop(&mut self) {
+        for id in Self::ids() {
+            let _ended = Command::new("umount").arg(id).status();
+        }
+    }
 }
 
 fn set_rates(pmu: &TestPmu, by_cpu: [[u64; 2]; 2]) {
@@ -71,7 +90,7 @@ const CHIP: &str = "grace-cpu-superchip";
 #[test]
 fn containers_of_different_patterns_have_their_traffic() {
     let Some(_machine) = machine() else { return };
-    one_socket();
+    let _one_socket = OneSocket::new();
     let pmu = load();
     let pattern = |name: &str, counts: [f64; 2]| Pattern {
         name: name.to_owned(),
@@ -151,7 +170,7 @@ fn containers_of_different_patterns_have_their_traffic() {
 #[test]
 fn a_machine_is_calibrated() {
     let Some(_machine) = machine() else { return };
-    one_socket();
+    let _one_socket = OneSocket::new();
     let pmu = load();
     let kernels = TestCgroup::new("kernels");
     // Tasks outside of `kernels` have the same counts and traffic.

@@ -44,4 +44,5 @@ mod spe_losses;
 mod spe_support;
 mod testpmu;
 mod turns;
+mod two_sockets;
 mod uncore;
