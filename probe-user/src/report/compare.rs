@@ -43,6 +43,19 @@ pub struct SideSummary {
     pub rows_alone: Vec<String>,
     /// Metrics that the other side does not have.
     pub metrics_alone: Vec<String>,
+    /// Series that the other side does not have, though it has their rows and metrics.
+    pub series_alone: Vec<SeriesName>,
+}
+
+/// Name of a series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesName {
+    /// The row, for people.
+    pub label: String,
+    /// The metric.
+    pub metric: String,
+    /// Distinguishes series of one row and metric.
+    pub qualifier: String,
 }
 
 /// Statistics of a line's windows on one side.
@@ -141,7 +154,8 @@ pub struct Comparison {
 ///
 /// If a side names a row that is missing or ambiguous.
 pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowError> {
-    let series = [lines(runs[0], &sides[0])?, lines(runs[1], &sides[1])?];
+    let lines = [lines(runs[0], &sides[0])?, lines(runs[1], &sides[1])?];
+    let series = [&lines[0].series, &lines[1].series];
     let pairs = rows::pairs(
         [0, 1].map(|at| &runs[at].subjects[..]),
         &[0, 1].map(|at| {
@@ -177,23 +191,27 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
         });
     }
     choose(&mut both);
-    let paired = [
-        pairs.keys().copied().collect::<HashSet<_>>(),
-        pairs.values().copied().collect(),
+    let others: [HashMap<usize, usize>; 2] = [
+        pairs.clone(),
+        pairs
+            .iter()
+            .map(|(first, second)| (*second, *first))
+            .collect(),
     ];
     let sides = [0, 1].map(|at| SideSummary {
         rows_alone: { series[at].keys() }
-            .filter(|(subject, ..)| !paired[at].contains(subject))
+            .filter(|(subject, ..)| !others[at].contains_key(subject))
             .map(|(subject, ..)| runs[at].subjects[*subject].label.clone())
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect(),
         metrics_alone: {
-            let names = |at: usize| series[at].keys().map(|(_, metric, _)| (*metric).to_owned());
-            let others: BTreeSet<String> = names(1 - at).collect();
-            let own: BTreeSet<String> = names(at).collect();
-            own.difference(&others).cloned().collect()
+            let own: BTreeSet<&str> = series[at].keys().map(|(_, metric, _)| *metric).collect();
+            let theirs = lines[1 - at].metrics();
+            let alone = own.into_iter().filter(|name| !theirs.contains(name));
+            alone.map(str::to_owned).collect()
         },
+        series_alone: series_alone(runs[at], &lines[at], &lines[1 - at], &others[at]),
         ..summary(runs[at], &sides[at])
     });
     Ok(Comparison { sides, both })
@@ -251,8 +269,54 @@ impl Side {
 /// Subject, metric, and qualifier.
 type LineKey<'a> = (usize, &'a str, &'a str);
 
-/// The series of each line of a side that has values in the range.
-fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSeries>, RowError> {
+/// The lines of a side that have values in the range.
+#[derive(Default)]
+struct SideLines<'a> {
+    series: HashMap<LineKey<'a>, WindowSeries>,
+    /// Counters without a series here: another line is their rate.
+    twice: HashSet<LineKey<'a>>,
+}
+
+impl<'a> SideLines<'a> {
+    fn metrics(&self) -> HashSet<&'a str> {
+        let all = self.series.keys().chain(&self.twice);
+        all.map(|(_, metric, _)| *metric).collect()
+    }
+
+    fn contains(&self, key: &LineKey<'_>) -> bool {
+        self.series.contains_key(key) || self.twice.contains(key)
+    }
+}
+
+/// The series of `own` that `theirs` does not have, in the order of the run's lines. `others` are
+/// the other side's rows. Leaves out rows and metrics that the other side does not have at all.
+fn series_alone(
+    run: &Run,
+    own: &SideLines<'_>,
+    theirs: &SideLines<'_>,
+    others: &HashMap<usize, usize>,
+) -> Vec<SeriesName> {
+    let their_metrics = theirs.metrics();
+    let is_alone = |line: &&RunLine| {
+        let name = run.metrics[line.metric].name.as_str();
+        let qualifier = line.qualifier.as_str();
+        let other = others.get(&line.subject);
+        own.series.contains_key(&(line.subject, name, qualifier))
+            && their_metrics.contains(name)
+            && other.is_some_and(|other| !theirs.contains(&(*other, name, qualifier)))
+    };
+    let alone = run.lines.iter().filter(is_alone);
+    alone
+        .map(|line| SeriesName {
+            label: run.subjects[line.subject].label.clone(),
+            metric: run.metrics[line.metric].name.clone(),
+            qualifier: line.qualifier.clone(),
+        })
+        .collect()
+}
+
+/// The lines of the rows that the side names.
+fn lines<'a>(run: &'a Run, side: &Side) -> Result<SideLines<'a>, RowError> {
     let named = side.rows.as_deref().map(|name| rows::named(run, name));
     let named = named.transpose()?;
     let mut by_subject: HashMap<usize, Vec<&RunLine>> = HashMap::new();
@@ -262,17 +326,23 @@ fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSer
             by_subject.entry(line.subject).or_default().push(line);
         }
     }
-    let mut series_by_key = HashMap::new();
+    let mut side_lines = SideLines::default();
     for lines in by_subject.values() {
-        let twice = counted_twice(run, lines);
-        for (line, _) in lines.iter().zip(twice).filter(|(_, twice)| !twice) {
-            if let Some(series) = series(run, line, side) {
-                let name = run.metrics[line.metric].name.as_str();
-                series_by_key.insert((line.subject, name, line.qualifier.as_str()), series);
+        for (line, twice) in lines.iter().zip(counted_twice(run, lines)) {
+            let name = run.metrics[line.metric].name.as_str();
+            let key = (line.subject, name, line.qualifier.as_str());
+            match series(run, line, side) {
+                Some(_) if twice => {
+                    side_lines.twice.insert(key);
+                }
+                Some(series) => {
+                    side_lines.series.insert(key, series);
+                }
+                None => {}
             }
         }
     }
-    Ok(series_by_key)
+    Ok(side_lines)
 }
 
 /// The windows of a line in the range that have a value; None if there are none.

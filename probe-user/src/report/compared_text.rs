@@ -29,7 +29,7 @@ const LEAST_ROW: usize = 16;
 /// Spaces between two columns, and before the first.
 const GAP: usize = 2;
 
-/// Most rows, or metrics, that are listed as only on one side.
+/// Most rows, metrics or series that are listed as only on one side.
 const MAX_ALONE: usize = 5;
 
 /// How much of a comparison is shown.
@@ -57,10 +57,10 @@ fn unit(metric: &LineMetric) -> String {
 
 /// What distinguishes series of one metric, without the last word of the metric's name at its
 /// beginning: `behind NAME` of `cpu_wait_behind` is `NAME`.
-fn series_name(it: &ComparedValue) -> String {
-    let last = it.metric.name.rsplit('_').next().unwrap_or_default();
-    let rest = it.qualifier.strip_prefix(last).unwrap_or(&it.qualifier);
-    rest.trim_start().to_owned()
+fn series_name<'a>(metric: &str, qualifier: &'a str) -> &'a str {
+    let last = metric.rsplit('_').next().unwrap_or_default();
+    let rest = qualifier.strip_prefix(last).unwrap_or(qualifier);
+    rest.trim_start()
 }
 
 /// A column of numbers.
@@ -125,7 +125,9 @@ fn value_lines(values: &[&ComparedValue], shown: ShownDifferences) -> Vec<String
     let units = texts_of(values, |it| unit(&it.metric));
     let mut rows = texts_of(values, |it| it.subject.label.clone());
     let mut metrics = texts_of(values, |it| it.metric.name.clone());
-    let mut series = texts_of(values, series_name);
+    let mut series = texts_of(values, |it| {
+        series_name(&it.metric.name, &it.qualifier).to_owned()
+    });
     if let Some(max) = shown.width {
         let star = if shown.all { GAP + 1 } else { 0 };
         let taken: usize = { numbers.iter() }
@@ -230,6 +232,15 @@ fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
     for (letter, side) in ["A", "B"].iter().zip(&comparison.sides) {
         notes.extend(alone(letter, "rows", &side.rows_alone, shown.all));
         notes.extend(alone(letter, "metrics", &side.metrics_alone, shown.all));
+        let series: Vec<String> = { side.series_alone.iter() }
+            .map(|it| {
+                let series = series_name(&it.metric, &it.qualifier);
+                format!("{} {} {series}", it.label, it.metric)
+                    .trim_end()
+                    .to_owned()
+            })
+            .collect();
+        notes.extend(alone(letter, "series", &series, shown.all));
     }
     notes
 }
@@ -316,6 +327,9 @@ pub fn json(comparison: &Comparison) -> Value {
             "seconds": number(side.seconds),
             "rows_alone": side.rows_alone,
             "metrics_alone": side.metrics_alone,
+            "series_alone": side.series_alone.iter().map(|it| {
+                json!({ "label": it.label, "metric": it.metric, "of": it.qualifier })
+            }).collect::<Vec<_>>(),
         })
     };
     json!({
@@ -355,7 +369,11 @@ pub fn html(comparison: &Comparison, shown: ShownDifferences) -> String {
     for (at, it) in values.iter().enumerate() {
         let class = if it.differs { " class=\"differs\"" } else { "" };
         let _ = write!(text, "<tr{class}>");
-        let metric = format!("{} {}", it.metric.name, series_name(it));
+        let metric = format!(
+            "{} {}",
+            it.metric.name,
+            series_name(&it.metric.name, &it.qualifier)
+        );
         let names = [it.subject.label.clone(), metric, unit(&it.metric)];
         let numbers = numbers.iter().map(|column| column.texts[at].clone());
         for cell in names.into_iter().chain(numbers) {

@@ -28,8 +28,8 @@ pub use self::page::page;
 pub use self::{
     calibration::Calibration,
     compare::{
-        ComparedValue, Comparison, DifferenceTest, Evidence, RowError, Side, SideStatistics,
-        SideSummary, compare,
+        ComparedValue, Comparison, DifferenceTest, Evidence, RowError, SeriesName, Side,
+        SideStatistics, SideSummary, compare,
     },
     compared_text::{
         ShownDifferences, html as comparison_html, json as comparison_json,

@@ -139,3 +139,46 @@ fn without_a_difference_it_says_so() {
     let comparison = compare([&a, &b], &Default::default()).unwrap();
     insta::assert_snapshot!(table(&comparison, ShownDifferences::default()));
 }
+
+/// A series that one side lacks is named, though both sides have its row and its metric.
+#[test]
+fn a_series_of_one_side_is_named() {
+    let both = [Some(1.0), Some(10.0), Some(2.4e6), None];
+    let a = run("a.jsonl.gz", &[("web", both), ("db", both)]);
+    let mut b = run(
+        "b.jsonl.gz",
+        &[
+            ("web", [Some(1.0), None, Some(2.4e6), Some(0.5)]),
+            ("db", [None, Some(10.0), Some(2.4e6), None]),
+        ],
+    );
+    for line in b.lines.iter_mut().filter(|line| !line.qualifier.is_empty()) {
+        line.qualifier = "behind api".to_owned();
+    }
+    let comparison = compare([&a, &b], &Default::default()).unwrap();
+    insta::assert_snapshot!(table(&comparison, ShownDifferences::default()));
+    let alone = &json(&comparison)["a"]["series_alone"];
+    let first = json!({ "label": "web", "metric": "page_faults_per_second", "of": "" });
+    assert_eq!((alone.as_array().unwrap().len(), &alone[0]), (4, &first));
+}
+
+/// A counter is no series of one side if the other side shows it as its rate.
+#[test]
+fn a_counter_left_out_for_its_rate_is_on_both_sides() {
+    let with_values = |values: [f64; 16]| {
+        let mut run = run("a.jsonl.gz", &[("web", [Some(1.0), Some(1.0), None, None])]);
+        run.metrics[0] = metric("task-clock", "ns", true);
+        run.metrics[1] = metric("cpus_used", "CPU", false);
+        run.lines[0].values = values.map(|value| 1e9 * value).into();
+        run.lines[1].values = values.into();
+        run
+    };
+    let constant = with_values([1.0; 16]);
+    let mut changing = [1.0; 16];
+    changing[3] = 2.0;
+    let changing = with_values(changing);
+    let comparison = compare([&constant, &changing], &Default::default()).unwrap();
+    for side in comparison.sides {
+        assert_eq!((side.metrics_alone, side.series_alone), (vec![], vec![]));
+    }
+}
