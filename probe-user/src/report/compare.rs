@@ -218,13 +218,15 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
 }
 
 /// Chooses the differences that are larger than chance allows, and puts the most surprising first.
+/// A difference of constants is certain, so it does not take part in the choice of others.
 /// Differences of programs are chosen separately and come first: the machine often differs in
 /// everything, which must not make it easier to choose a difference of a container.
 fn choose(both: &mut [ComparedValue]) {
     for of_program in [true, false] {
         let is_in_group = |value: &&mut ComparedValue| value.is_of_program() == of_program;
         let tests = both.iter_mut().filter(is_in_group);
-        let p = tests.filter_map(|value| Some(value.test()?.p));
+        let p = tests.filter_map(|value| value.test().filter(|test| !test.is_certain()));
+        let p = p.map(|test| test.p);
         let level = discoveries::level(p.collect());
         for value in both.iter_mut().filter(is_in_group) {
             value.level = level;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{
-    ComparedValue, Comparison, Evidence, LineMetric, SideStatistics,
+    ComparedValue, Comparison, DifferenceTest, Evidence, LineMetric, SideStatistics,
     compare::{FALSE_RATE, MIN_WINDOWS},
     text::number,
 };
@@ -205,7 +205,8 @@ fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
     let constant = count(&|it| it.evidence == Evidence::Constant);
     let few = count(&|it| it.evidence == Evidence::TooFewWindows);
     let replaced_by_rates = count(&|it| it.differs && it.metric.replaced_by_rates && !shown.all);
-    let mut notes = vec![verdict(differing, tested)];
+    let certain = count(&|it| it.test().is_some_and(DifferenceTest::is_certain));
+    let mut notes = vec![verdict(differing, certain, tested)];
     notes.extend(comparison.both.first().and_then(closest));
     let too_few = format!("with fewer than the {MIN_WINDOWS} windows a side that a verdict needs");
     let others = [
@@ -245,10 +246,11 @@ fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
     notes
 }
 
-/// How many values differ, and how many of these are expected to be chance.
-fn verdict(differing: usize, tested: usize) -> String {
+/// How many values differ, and how many of these are expected to be chance: none of the `certain`
+/// ones.
+fn verdict(differing: usize, certain: usize, tested: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a number of values")]
-    let chance = differing as f64 * FALSE_RATE;
+    let chance = (differing - certain) as f64 * FALSE_RATE;
     match (differing, tested) {
         (_, 0) => "no value could be tested".to_owned(),
         (0, _) => format!("none of {tested} values differs by more than chance allows"),

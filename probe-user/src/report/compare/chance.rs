@@ -64,7 +64,8 @@ pub enum Evidence {
 /// A tested difference of means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DifferenceTest {
-    /// Probability of a difference of this size or more by chance.
+    /// Probability of a difference of this size or more by chance; 0 if both sides are constant
+    /// ([`Self::is_certain`]).
     pub p: f64,
     /// Standard errors and degrees of freedom, by block length.
     errors: Vec<(f64, f64)>,
@@ -217,6 +218,13 @@ impl DifferenceTest {
         let all = self.errors.iter();
         all.map(|(error, degrees)| probability(difference, *error, *degrees))
             .fold(0.0, f64::max)
+    }
+
+    /// Whether the values of both sides never change, so that the difference is certain. Its `p` is
+    /// then no result of a test.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        self.standard_error() == 0.0
     }
 
     /// Largest difference by chance, at this level of `p`. By bisection, since the quantile

@@ -229,6 +229,26 @@ fn differences_of_the_machine_do_not_change_the_level_of_containers() {
     assert_eq!([&all[..20], &all[20..]].map(differing), [0, 20]);
 }
 
+/// A difference of constants needs no test, so it does not lower the bar for other values.
+#[test]
+fn constants_do_not_change_the_level() {
+    let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
+    let shifted = |at, shift: f64| {
+        let b = a.map(|value| value + shift);
+        value(at, &series(&a, 0.0), &series(&b, 0.0))
+    };
+    let slight = shifted(0, 0.15);
+    assert!((0.0005..0.005).contains(&slight.test().unwrap().p));
+    let mut all = vec![slight];
+    all.extend((1..20).map(|at| shifted(at, 0.01)));
+    let limit = |bytes| series(&[bytes; 8], 0.0);
+    all.extend((20..60).map(|at| value(at, &limit(1.0), &limit(2.0))));
+    choose(&mut all);
+    let differing = { all.iter() }.filter(|value| value.differs);
+    let constant = { all.iter() }.filter(|value| value.a.mean == 1.0 && value.b.mean == 2.0);
+    assert_eq!((differing.count(), constant.count()), (40, 40));
+}
+
 fn series(values: &[f64], error: f64) -> WindowSeries {
     let windows = values.iter().map(|value| WindowValue {
         value: *value,
