@@ -54,7 +54,8 @@ pub struct Agreement {
     pub without_share: usize,
     /// Median distance of the share from the count, relative to the count.
     pub median_error: Option<f64>,
-    /// Median half width of the share's interval, relative to the share; None without an interval.
+    /// Median half width of the share's interval, relative to the share; None without an interval
+    /// of a share above 0.
     pub median_stated: Option<f64>,
     /// Windows whose share has an interval.
     pub with_interval: usize,
@@ -252,7 +253,8 @@ impl Agreement {
             if let Some(half) = half {
                 agreement.with_interval += 1;
                 agreement.within += usize::from(distance <= half);
-                stated.push(half / share);
+                // A share of 0 has no relative width.
+                stated.extend((share > 0.0).then(|| half / share));
             }
         }
         agreement.median_error = median(errors);

@@ -182,3 +182,18 @@ fn what_cannot_be_compared_is_an_error() {
     let one_sided = error(&reads);
     assert!(one_sided.contains("has no shares of writes"), "{one_sided}");
 }
+
+/// The width of an interval is no part of a share of 0.
+#[test]
+fn a_share_of_0_has_no_relative_width() {
+    for half in [0.0, 0.5] {
+        let shares = [(0.0, half), (10.0, 1.0), (0.0, half)];
+        let run = run(3)
+            .with(0, 0, "socket 0", &[(10.0, NONE); 3])
+            .with(0, 1, "socket 0 by calibrated", &shares)
+            .without_writes("socket 0 by calibrated");
+        let verified = VerifiedShares::of_run(&run).unwrap();
+        let stated = verified.all.median_stated;
+        assert_eq!((stated, verified.all.with_interval), (Some(0.1), 3));
+    }
+}
