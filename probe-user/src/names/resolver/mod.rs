@@ -118,7 +118,7 @@ pub struct ResolverHealth {
     pub refused: u64,
     /// Names and labels truncated because they were too long.
     pub cut: u64,
-    /// Requests for ids that were not asked for because there were too many.
+    /// Containers and pods that were not asked for because there were too many.
     pub not_asked: u64,
 }
 
@@ -190,8 +190,11 @@ impl Resolver {
     /// Requests names as [`Self::request`] does, and drops the names of all cgroups that are not in
     /// `paths`. So `paths` must have all cgroups that can still have rows.
     pub fn request_only<'a>(&self, paths: impl Iterator<Item = &'a str> + Clone) {
-        self.request(paths.clone());
-        self.shared.cache().retain(paths.flat_map(super::path_ids));
+        // First, so that dropped ids leave room for new ones.
+        self.shared
+            .cache()
+            .retain(paths.clone().flat_map(super::path_ids));
+        self.request(paths);
     }
 
     /// The names known so far.

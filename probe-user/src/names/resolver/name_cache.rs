@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    hash::{BuildHasher as _, RandomState},
     mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -19,7 +20,7 @@ use crate::names::{
 
 /// Maximum number of containers, and of pods, that are asked for. It bounds memory, since any user
 /// who may create cgroups can create any number of ids.
-const MAX_IDS: usize = 1 << 16;
+pub(super) const MAX_IDS: usize = 1 << 16;
 
 /// Delay before an unknown id is asked for the second time. Each further delay is twice the last.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -35,11 +36,20 @@ enum IdState {
 
 type IdStates = HashMap<Arc<str>, IdState>;
 
+/// Ids that are not asked for. Only their hashes are kept, since there may be very many.
+#[derive(Debug, Default)]
+struct SkippedIds {
+    hashes: HashSet<u64>,
+    hasher: RandomState,
+}
+
 /// Requested ids and known names.
 #[derive(Debug)]
 pub(super) struct NameCache {
     containers: IdStates,
     pods: IdStates,
+    /// Those that did not fit, and were counted.
+    skipped: SkippedIds,
     described: Arc<RuntimeNames>,
     /// Keys of the labels to keep.
     labels: Vec<String>,
@@ -51,6 +61,7 @@ impl NameCache {
         Self {
             containers: HashMap::new(),
             pods: HashMap::new(),
+            skipped: SkippedIds::default(),
             described: Arc::default(),
             labels,
             health: ResolverHealth::default(),
@@ -80,7 +91,7 @@ impl NameCache {
             return false;
         }
         if states.len() >= MAX_IDS {
-            self.health.not_asked += 1;
+            self.health.not_asked += u64::from(self.skipped.add(&wanted.id));
             return false;
         }
         let state = IdState::Waiting { tries: 0, due: now };
@@ -91,7 +102,10 @@ impl NameCache {
     /// Drops all ids and names except those of `ids` and of the pods of these containers.
     pub(super) fn retain<'a>(&mut self, ids: impl Iterator<Item = PathId<'a>>) {
         let (mut containers, mut pods) = (HashSet::new(), HashSet::new());
+        let skipped = mem::take(&mut self.skipped.hashes);
         for PathId { kind, id, .. } in ids {
+            let hash = self.skipped.hash(&id);
+            self.skipped.hashes.extend(skipped.get(&hash));
             match kind {
                 IdKind::Container => containers.insert(id),
                 IdKind::Pod => pods.insert(id),
@@ -198,10 +212,15 @@ impl NameCache {
         // Pods are also requested by their containers: not every cgroup path of a container has the
         // uid of its pod.
         for uid in containers.iter().filter_map(|found| found.pod.as_deref()) {
-            if uid.len() <= NAME && self.pods.len() < MAX_IDS && !self.pods.contains_key(uid) {
-                let state = IdState::Waiting { tries: 0, due: now };
-                self.pods.insert(uid.into(), state);
+            if uid.len() > NAME || self.pods.contains_key(uid) {
+                continue;
             }
+            if self.pods.len() >= MAX_IDS {
+                self.health.not_asked += u64::from(self.skipped.add(uid));
+                continue;
+            }
+            let state = IdState::Waiting { tries: 0, due: now };
+            self.pods.insert(uid.into(), state);
         }
         // If nothing changes, the names stay shared with snapshots.
         let mut described = mem::take(&mut self.described);
@@ -248,6 +267,17 @@ impl NameCache {
             labels: chosen_labels(&self.labels, found.labels, cut),
         };
         Some((id, Arc::new(container)))
+    }
+}
+
+impl SkippedIds {
+    /// Adds an id; returns whether it is new.
+    fn add(&mut self, id: &str) -> bool {
+        self.hashes.insert(self.hash(id))
+    }
+
+    fn hash(&self, id: &str) -> u64 {
+        self.hasher.hash_one(id)
     }
 }
 

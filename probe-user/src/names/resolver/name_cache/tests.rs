@@ -152,6 +152,11 @@ fn the_number_of_requested_ids_is_bounded() {
     }
     assert_eq!(cache.health().not_asked, 10);
     assert_eq!(cache.health().waiting, MAX_IDS as u64);
+    // Each is counted once, however often its cgroup is seen.
+    for id in path_ids(&format!("/docker/{:064x}", MAX_IDS)) {
+        cache.request(&id, now);
+    }
+    assert_eq!(cache.health().not_asked, 10);
 }
 
 /// Ids of which many are equal, and many are requested.

@@ -239,3 +239,22 @@ mod cri {
         assert!(resolver.names().is_empty());
     }
 }
+
+/// The ids of cgroups that are gone leave room for those of new ones.
+#[test]
+fn new_ids_are_asked_for_once_others_are_gone() {
+    let root = tempfile::tempdir().unwrap();
+    let config = ResolverConfig {
+        root: root.path().to_owned(),
+        ..ResolverConfig::default()
+    };
+    let resolver = Resolver::start(config).unwrap();
+    let paths: Vec<String> = (0..=name_cache::MAX_IDS)
+        .map(|at| format!("/docker/{at:064x}"))
+        .collect();
+    let (new, old) = paths.split_last().unwrap();
+    resolver.request(old.iter().map(String::as_str));
+    resolver.request_only([new.as_str()].into_iter());
+    let health = resolver.health();
+    assert_eq!((health.waiting, health.not_asked), (1, 0));
+}
