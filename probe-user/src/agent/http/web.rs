@@ -55,16 +55,17 @@ type FileStamp = Option<(u64, i64, i64, u64)>;
 
 impl Web {
     pub(super) fn load(path: Option<&PathBuf>) -> Result<Self, WebError> {
-        let (settings, files) = match path {
-            Some(path) => ActiveSettings::read(path, None)?,
-            None => (ActiveSettings::default(), Vec::new()),
+        let (stamps, settings) = match path {
+            // Stamps come first, so that a change while the files are read is noticed later.
+            Some(path) => (stamps(path), ActiveSettings::read(path, None)?),
+            None => (Vec::new(), ActiveSettings::default()),
         };
         Ok(Self {
             path: path.cloned(),
             current: Mutex::new(CurrentSettings {
                 settings: Arc::new(settings),
                 checked_at: now(),
-                stamps: stamps(&files),
+                stamps,
             }),
         })
     }
@@ -123,15 +124,13 @@ impl Web {
 impl CurrentSettings {
     /// Reads the file again if it, or a file that it names, changed.
     fn reload_if_changed(&mut self, path: &Path) {
-        let files =
-            Settings::read(path).map_or_else(|_| vec![path.to_owned()], |it| it.files(path));
-        let stamps = stamps(&files);
+        let stamps = stamps(path);
         if stamps == self.stamps {
             return;
         }
         self.stamps = stamps;
         match ActiveSettings::read(path, self.settings.passwords.as_ref()) {
-            Ok((settings, _)) => {
+            Ok(settings) => {
                 tracing::info!("read {} again", path.display());
                 self.settings = Arc::new(settings);
             }
@@ -143,22 +142,22 @@ impl CurrentSettings {
 }
 
 impl ActiveSettings {
-    /// Reads the settings, and returns the files that they depend on. Passwords that were verified
-    /// `before` stay verified.
-    fn read(path: &Path, before: Option<&Passwords>) -> Result<(Self, Vec<PathBuf>), WebError> {
+    /// Reads the settings. Passwords that were verified `before` stay verified.
+    fn read(path: &Path, before: Option<&Passwords>) -> Result<Self, WebError> {
         let settings = Settings::read(path)?;
-        let loaded = Self {
+        Ok(Self {
             acceptor: settings
                 .tls(path)?
                 .map(|tls| TlsAcceptor::from(Arc::new(tls))),
             verifies_clients: settings.verifies_clients(),
             passwords: Passwords::new(settings.users(path)?, before),
-        };
-        Ok((loaded, settings.files(path)))
+        })
     }
 }
 
-fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
+/// The stamps of the file, and of the files that it names.
+fn stamps(path: &Path) -> Vec<FileStamp> {
+    let files = Settings::read(path).map_or_else(|_| vec![path.to_owned()], |it| it.files(path));
     let stamp = |file: &PathBuf| {
         let data = fs::metadata(file).ok()?;
         Some((data.ino(), data.mtime(), data.mtime_nsec(), data.len()))

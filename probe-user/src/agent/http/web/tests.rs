@@ -207,3 +207,50 @@ async fn a_hash_runs_to_its_end_after_its_client_left() {
         tokio::task::yield_now().await;
     }
 }
+
+/// A change is noticed even if it comes while the files are read for the first time.
+#[test]
+fn a_change_during_the_first_reading_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let fixture = |name: &str| test_support::fixture("tls").join(name);
+    // Reading a pipe lasts until its writer has closed it.
+    let pipe = file("certificate");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .unwrap();
+    let web_config = file("web.yml");
+    let tls = format!(
+        "tls_server_config:\n  cert_file: {}\n  key_file: {}\n",
+        pipe.display(),
+        fixture("server.key").display()
+    );
+    fs::write(&web_config, &tls).unwrap();
+    let web = std::thread::scope(|scope| {
+        let loading = scope.spawn(|| Web::load(Some(&web_config)));
+        // Opening the pipe waits for its reader, which has read the web configuration.
+        let mut writer = fs::File::options().write(true).open(&pipe).unwrap();
+        fs::copy(fixture("server.pem"), file("copy")).unwrap();
+        fs::rename(file("copy"), &pipe).unwrap();
+        let hash = bcrypt::hash("a", 4).unwrap();
+        fs::write(
+            &web_config,
+            format!("{tls}basic_auth_users:\n  alice: {hash}\n"),
+        )
+        .unwrap();
+        let certificate = fs::read(fixture("server.pem")).unwrap();
+        std::io::Write::write_all(&mut writer, &certificate).unwrap();
+        drop(writer);
+        loading.join().unwrap()
+    });
+    let web = web.unwrap();
+    let mut current = web.current.lock().unwrap();
+    assert!(current.settings.passwords.is_none());
+    current.reload_if_changed(&web_config);
+    assert!(current.settings.passwords.is_some());
+}
