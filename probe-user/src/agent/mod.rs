@@ -36,6 +36,7 @@ use sd_notify::NotifyState;
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
     time::{Instant, Interval, MissedTickBehavior, interval_at, sleep},
 };
 
@@ -126,8 +127,9 @@ pub fn check_files(config: &Config) -> Result<(), AgentError> {
 /// The most time until the first window ends, so that there is something to show soon.
 const FIRST_WINDOW: Duration = Duration::from_secs(1);
 
-/// How long after a signal the process exits without waiting any longer. An orderly shutdown takes
-/// less: the rest of a save in progress, the last pull, and `LAST_FLUSH` or one more save.
+/// How long after a signal the process exits without waiting any longer, except for a save in
+/// progress, which has a bound of its own. An orderly shutdown takes less: the rest of an earlier
+/// save, the last pull, and `LAST_FLUSH` or the last save.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the process waits for its last log message to be written.
@@ -153,23 +155,30 @@ pub fn run(options: Options) -> Result<(), AgentError> {
         exit_signals.map_err(AgentError::Runtime)?,
     );
     let thread = thread::Builder::new().name("end".to_owned());
-    let exit = move || exit_runtime.block_on(exit_in_time(exit_signals));
+    let (saving, saves) = watch::channel(false);
+    let exit = move || exit_runtime.block_on(exit_in_time(exit_signals, saves));
     privileges::run_without(|| thread.spawn(exit)).map_err(AgentError::Runtime)?;
-    main.block_on(serve(options, config, signals))
+    main.block_on(serve(options, config, signals, saving))
 }
 
-/// Ends this process [`SHUTDOWN_TIMEOUT`] after a signal, whatever its other threads wait for.
-async fn exit_in_time(mut signals: Signals) {
+/// Ends this process [`SHUTDOWN_TIMEOUT`] after a signal, whatever its other threads wait for, or at
+/// the end of the save that is then in progress.
+async fn exit_in_time(mut signals: Signals, mut saves: watch::Receiver<bool>) {
     tokio::select! {
         _ = signals.terminate.recv() => {}
         _ = signals.interrupt.recv() => {}
     }
     sleep(SHUTDOWN_TIMEOUT).await;
+    let saved = match saver::await_save(&mut saves).await {
+        true => "",
+        false => ", and its last totals are not saved",
+    };
     // A separate thread writes the message: the write may block, since another thread may hang
     // while it logs.
-    let message = || {
+    let message = move || {
         tracing::error!(
-            "the agent has not ended {} s after a signal: it exits without waiting any longer",
+            "the agent has not ended {} s after a signal: it exits without waiting any \
+             longer{saved}",
             SHUTDOWN_TIMEOUT.as_secs()
         );
     };
@@ -178,7 +187,12 @@ async fn exit_in_time(mut signals: Signals) {
     process::exit(1);
 }
 
-async fn serve(options: Options, config: Config, mut signals: Signals) -> Result<(), AgentError> {
+async fn serve(
+    options: Options,
+    config: Config,
+    mut signals: Signals,
+    saving: watch::Sender<bool>,
+) -> Result<(), AgentError> {
     let directory = RunDirectory::acquire(&config.run)?;
     let listen = config.http.listen;
     let server = listen
@@ -186,7 +200,8 @@ async fn serve(options: Options, config: Config, mut signals: Signals) -> Result
         .transpose()?;
     let published = Arc::new(Published::default());
     let mut timer = window_timer(config.interval);
-    let mut running = Running::start(options, config, directory, Arc::clone(&published))?;
+    let shared = Arc::clone(&published);
+    let mut running = Running::start(options, config, directory, shared, saving)?;
     running
         .drop_privileges()
         .map_err(AgentError::Capabilities)?;

@@ -6,6 +6,8 @@ mod reload;
 
 use std::{collections::BTreeSet, io, mem, sync::Arc, time::Duration};
 
+use tokio::sync::watch;
+
 use super::{
     AgentError, KeptCapabilities, Options, RunDirectory,
     config::{Config, Enabled},
@@ -89,6 +91,8 @@ pub(super) struct Running {
     hides_switches: bool,
     /// The locked state directory; None if the configuration names none.
     state_directory: Option<StateDirectory>,
+    /// Whether a save is in progress.
+    saving: watch::Sender<bool>,
     ledger: Ledger,
     exposition: Exposition,
     json: Option<JsonLines>,
@@ -111,8 +115,9 @@ impl Running {
         config: Config,
         directory: RunDirectory,
         published: Arc<Published>,
+        saving: watch::Sender<bool>,
     ) -> Result<Self, AgentError> {
-        let acquire = |path| StateDirectory::acquire(path, options.save_state);
+        let acquire = |path| StateDirectory::acquire(path, options.save_state, &saving);
         let state = config.state.as_deref().map(acquire).transpose()?;
         let json = open_json(&config, &published)?;
         let resolver = start_resolver(&config.names)?;
@@ -140,6 +145,7 @@ impl Running {
             period: None,
             hides_switches: false,
             state_directory: state,
+            saving,
             json,
             push,
             self_report: AgentSelfReport::new(),
@@ -228,6 +234,9 @@ impl Running {
             self.json.is_some() || self.push.is_some() || self.config.state.is_some();
         if has_receiver && self.pipeline.is_some() {
             self.end_window();
+        }
+        if self.save_fails && self.state_directory.is_some() {
+            tracing::warn!("what was counted since the last save is missing after a restart");
         }
         let keeps_pins = self.options.keep_pins || self.config.pins.keep;
         if let Some(pipeline) = self.pipeline.as_mut().filter(|_| keeps_pins) {

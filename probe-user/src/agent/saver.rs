@@ -17,6 +17,8 @@ use rustix::process::getppid;
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
+    sync::watch,
+    time::timeout,
 };
 
 use super::privileges;
@@ -33,6 +35,8 @@ pub(super) struct Saver {
     directory: PathBuf,
     command: fn(&Path) -> Command,
     child: Option<Helper>,
+    /// Whether a save is in progress.
+    saving: watch::Sender<bool>,
 }
 
 /// A child that saves, and the thread that talks to it.
@@ -44,12 +48,17 @@ struct Helper {
 }
 
 impl Saver {
-    /// `command` makes the command that runs [`save_for_parent`].
-    pub(super) fn new(directory: &Path, command: fn(&Path) -> Command) -> Self {
+    /// `command` makes the command that runs [`save_for_parent`]; `saving` is true during a save.
+    pub(super) fn new(
+        directory: &Path,
+        command: fn(&Path) -> Command,
+        saving: watch::Sender<bool>,
+    ) -> Self {
         Self {
             directory: directory.to_owned(),
             command,
             child: None,
+            saving,
         }
     }
 
@@ -59,6 +68,13 @@ impl Saver {
     ///
     /// If they were not saved. Later calls fail too, while the file system does not answer.
     pub(super) fn save(&mut self, files: Vec<EncodedState>) -> io::Result<()> {
+        self.saving.send_replace(true);
+        let saved = self.save_in_child(files);
+        self.saving.send_replace(false);
+        saved
+    }
+
+    fn save_in_child(&mut self, files: Vec<EncodedState>) -> io::Result<()> {
         let mut helper = match self.child.take() {
             Some(helper) => helper,
             None => Helper::start((self.command)(&self.directory))?,
@@ -90,6 +106,14 @@ impl Saver {
             Err(RecvTimeoutError::Disconnected) => Err(ended()),
         }
     }
+}
+
+/// Waits until no save is in progress, at most for the longest time of a save. False if one still
+/// is.
+pub(super) async fn await_save(saves: &mut watch::Receiver<bool>) -> bool {
+    // An error of the channel says that nobody saves any longer.
+    let ended = timeout(SAVE_TIMEOUT, saves.wait_for(|saving| !saving)).await;
+    ended.is_ok()
 }
 
 fn not_answered(since: Instant) -> io::Error {
@@ -204,4 +228,37 @@ fn read_files(input: &mut impl BufRead) -> io::Result<Option<Vec<EncodedState>>>
         files.push(EncodedState { name, bytes });
     }
     Ok(Some(files))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ending_child(_: &Path) -> Command {
+        Command::new("true")
+    }
+
+    #[test]
+    fn a_save_is_in_progress_until_it_ends() {
+        let (saving, mut saves) = watch::channel(false);
+        let mut saver = Saver::new(Path::new("/"), ending_child, saving);
+        // The child gives no answer.
+        assert!(saver.save(Vec::new()).is_err());
+        assert!(saves.has_changed().unwrap() && !*saves.borrow_and_update());
+    }
+
+    /// An agent that ends waits for a save in progress, and no longer than a save may take.
+    #[tokio::test]
+    async fn the_end_of_a_save_is_waited_for() {
+        let (saving, mut saves) = watch::channel(false);
+        assert!(await_save(&mut saves).await);
+        saving.send_replace(true);
+        let ends = async { saving.send_replace(false) };
+        let (has_ended, was_saving) = tokio::join!(await_save(&mut saves), ends);
+        assert!(has_ended && was_saving);
+        saving.send_replace(true);
+        let began = Instant::now();
+        assert!(!await_save(&mut saves).await);
+        assert!(began.elapsed() >= SAVE_TIMEOUT);
+    }
 }

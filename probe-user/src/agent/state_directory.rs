@@ -7,6 +7,8 @@ use std::{
     process::Command,
 };
 
+use tokio::sync::watch;
+
 use super::saver::Saver;
 use crate::{
     state::{EncodedState, StateError},
@@ -30,14 +32,16 @@ pub(super) struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Locks the directory. `save` makes the command of the process that saves.
+    /// Locks the directory. `save` makes the command of the process that saves; `saving` is true
+    /// during a save.
     pub(super) fn acquire(
         path: &Path,
         save: fn(&Path) -> Command,
+        saving: &watch::Sender<bool>,
     ) -> Result<Self, StateDirectoryLocked> {
         let mut acquired = Self {
             path: path.to_owned(),
-            saver: Saver::new(path, save),
+            saver: Saver::new(path, save, saving.clone()),
             locked: None,
         };
         // If the directory cannot be opened, each save reports why.

@@ -51,7 +51,7 @@ impl Running {
         };
         let state = match (&config.state, config.state != self.config.state) {
             (Some(path), true) => {
-                let acquired = StateDirectory::acquire(path, self.options.save_state);
+                let acquired = StateDirectory::acquire(path, self.options.save_state, &self.saving);
                 Some(Some(acquired.map_err(|error| error.to_string())?))
             }
             (None, true) => Some(None),
