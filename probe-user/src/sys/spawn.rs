@@ -73,7 +73,12 @@ impl Child {
             pidfd: self.pidfd.try_clone()?,
         };
         if let Some(mut release_pipe) = self.release_pipe.take() {
-            release_pipe.write_all(b"g")?;
+            let released = release_pipe.write_all(b"g");
+            if let Err(error) = released {
+                // The child ended before: nobody else reads the pipe.
+                running.wait()?;
+                return Err(error);
+            }
         }
         // A successful exec closes the child's end of the pipe; if it fails, the child sends an
         // errno.
@@ -96,6 +101,15 @@ impl Drop for Child {
             // Drop cannot report an error.
             let _ended = wait(self.pidfd.as_fd());
         }
+    }
+}
+
+impl Drop for RunningChild {
+    /// Leaves no zombie of a command that has ended. Does not wait for one that runs.
+    fn drop(&mut self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        // Drop cannot report an error; a command that was waited for is no longer there.
+        let _status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
     }
 }
 
@@ -255,5 +269,63 @@ unsafe fn become_command(
             libc::write(report, errno.as_ptr().cast(), errno.len());
         }
         libc::_exit(127)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    fn child() -> Child {
+        Child::new(&["true".into()], None).unwrap()
+    }
+
+    /// Waits until a child has ended, and leaves it to be waited for.
+    fn await_end(pid: Pid) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while rustix::process::waitid(WaitId::Pid(pid), options)
+            .unwrap()
+            .is_none()
+        {}
+    }
+
+    /// Whether nothing is left of a child.
+    fn is_gone(pid: Pid) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        matches!(
+            rustix::process::waitid(WaitId::Pid(pid), options),
+            Err(Errno::CHILD)
+        )
+    }
+
+    #[test]
+    fn a_child_that_does_not_become_the_command_is_gone() {
+        let waiting = child();
+        let pid = waiting.pid;
+        drop(waiting);
+        assert!(is_gone(pid));
+        let missing = Child::new(&["/nowhere/command".into()], None).unwrap();
+        let pid = missing.pid;
+        let error = missing.release().map(drop).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(is_gone(pid));
+        let killed = child();
+        let pid = killed.pid;
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        await_end(pid);
+        assert!(killed.release().is_err());
+        assert!(is_gone(pid));
+    }
+
+    #[test]
+    fn an_ended_command_is_gone_once_it_is_dropped() {
+        let waiting = child();
+        let pid = waiting.pid;
+        let running = waiting.release().unwrap();
+        await_end(pid);
+        drop(running);
+        assert!(is_gone(pid));
     }
 }
