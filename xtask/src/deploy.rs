@@ -5,7 +5,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
 };
 
@@ -106,41 +106,69 @@ pub(crate) fn can_run() -> Result<()> {
     Ok(())
 }
 
-/// The interpreter of a virtual environment in target/ that has the packages of
-/// tests/deploy/requirements.txt.
-fn environment() -> Result<std::path::PathBuf> {
+/// The packages that the tests need, and large ones that only the examples of docs/ need: files of
+/// tests/deploy. A copy of each in the environment says that its packages are installed.
+const REQUIREMENTS: &str = "requirements.txt";
+const OPTIONAL: &str = "requirements-pictures.txt";
+
+/// The interpreter of a virtual environment in target/ that has the packages of tests/deploy.
+fn environment() -> Result<PathBuf> {
     let directory = sh::target_dir().join("deploy-python");
     let python = directory.join("bin/python");
-    let requirements = sh::root().join("tests/deploy/requirements.txt");
-    // Large packages that only the examples of docs/ need.
-    let optional = requirements.with_file_name("requirements-pictures.txt");
-    let mut wanted = fs::read(&requirements).context("cannot read requirements.txt")?;
-    wanted.extend(fs::read(&optional).context("cannot read requirements-pictures.txt")?);
-    // The list of installed packages. It is written last, so that an incomplete environment is
-    // rebuilt.
-    let installed = directory.join("requirements.txt");
-    if fs::read(&installed).is_ok_and(|installed| installed == wanted) {
-        return Ok(python);
-    }
-    println!("xtask: installing Python packages into target/deploy-python");
-    if make_venv(&directory).is_err() {
-        let need = "Python cannot make a virtual environment";
-        debian::install(&["python3-venv"], need)?;
-        make_venv(&directory)?;
-    }
+    let make = || {
+        println!("xtask: installing Python packages into target/deploy-python");
+        if make_venv(&directory).is_err() {
+            let need = "Python cannot make a virtual environment";
+            debian::install(&["python3-venv"], need)?;
+            make_venv(&directory)?;
+        }
+        Ok(())
+    };
     let install = |requirements: &Path| {
         let mut pip = sh::command(&python);
         pip.args(["-m", "pip", "install", "--quiet"]);
         pip.args(["--disable-pip-version-check", "--requirement"]);
         sh::check(pip.arg(requirements))
     };
-    install(&requirements)?;
-    if let Err(error) = install(&optional) {
-        println!("xtask: the examples of docs/ will say that they were skipped: {error}");
-        return Ok(python);
-    }
-    fs::write(&installed, wanted).context("cannot write the list of installed packages")?;
+    provide(&directory, &sh::root().join("tests/deploy"), make, install)?;
     Ok(python)
+}
+
+/// Makes an environment in `directory` with the packages that `files` lists, unless it is there.
+/// Optional packages that cannot be installed are tried again at the next run.
+fn provide(
+    directory: &Path,
+    files: &Path,
+    make: impl FnOnce() -> Result<()>,
+    install: impl Fn(&Path) -> Result<()>,
+) -> Result<()> {
+    let read = |name: &str| {
+        let file = files.join(name);
+        fs::read(&file).with_context(|| format!("cannot read {}", file.display()))
+    };
+    let is_installed = |name: &str, wanted: &[u8]| {
+        let installed = fs::read(directory.join(name));
+        installed.is_ok_and(|installed| installed == wanted)
+    };
+    // Written last, so that an incomplete environment is made again.
+    let mark_installed = |name: &str, wanted: &[u8]| {
+        fs::write(directory.join(name), wanted).context("cannot write the list of packages")
+    };
+    let (wanted, optional) = (read(REQUIREMENTS)?, read(OPTIONAL)?);
+    if !is_installed(REQUIREMENTS, &wanted) {
+        make()?;
+        install(&files.join(REQUIREMENTS))?;
+        mark_installed(REQUIREMENTS, &wanted)?;
+    }
+    if !is_installed(OPTIONAL, &optional) {
+        match install(&files.join(OPTIONAL)) {
+            Ok(()) => mark_installed(OPTIONAL, &optional)?,
+            Err(error) => {
+                println!("xtask: the examples of docs/ will say that they were skipped: {error}");
+            }
+        }
+    }
+    Ok(())
 }
 
 fn make_venv(directory: &Path) -> Result<()> {
@@ -150,6 +178,8 @@ fn make_venv(directory: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -165,5 +195,35 @@ mod tests {
         let passed = lines("Ran 1 test in 0.1s", "OK").unwrap();
         assert_eq!((passed.passed, passed.failed, passed.skipped), (1, 0, 0));
         assert_eq!(lines("Traceback", "ImportError"), None);
+    }
+
+    /// Packages that only some tests need cost a download, not the whole environment.
+    #[test]
+    fn without_optional_packages_the_environment_stays() {
+        let directories = tempfile::tempdir().unwrap();
+        let [target, files] = ["target", "files"].map(|name| directories.path().join(name));
+        fs::create_dir(&files).unwrap();
+        for name in [REQUIREMENTS, OPTIONAL] {
+            fs::write(files.join(name), name).unwrap();
+        }
+        let done = RefCell::new(Vec::new());
+        let run = |offers_optional: bool| {
+            let make = || {
+                done.borrow_mut().push("make".to_owned());
+                Ok(fs::create_dir(&target)?)
+            };
+            let install = |file: &Path| {
+                let name = file.file_name().unwrap().to_str().unwrap();
+                done.borrow_mut().push(name.to_owned());
+                ensure!(offers_optional || name != OPTIONAL, "not found");
+                Ok(())
+            };
+            provide(&target, &files, make, install).unwrap();
+            done.take()
+        };
+        assert_eq!(run(false), ["make", REQUIREMENTS, OPTIONAL]);
+        assert_eq!(run(false), [OPTIONAL]);
+        assert_eq!(run(true), [OPTIONAL]);
+        assert!(run(true).is_empty());
     }
 }
