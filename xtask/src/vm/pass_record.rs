@@ -1,6 +1,5 @@
-//! Remembers which guests passed with the same command line, kernel and root file system.
-//!
-//! Builds are reproducible. A new version of QEMU or of its firmware does not count as a change.
+//! Remembers which guests passed with the same command line, kernel, root file system, firmware and
+//! version of QEMU. Builds are reproducible.
 
 use std::{
     fs,
@@ -11,26 +10,38 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{boots::Boot, guest};
+use crate::sh;
 
 /// The record of one guest's last successful run.
 pub(super) struct PassRecord {
     file: PathBuf,
-    /// Hash of the command line, kernel and root file system.
     fingerprint: String,
+}
+
+/// Hash of a command line of QEMU, QEMU's version, and the content of the guest's files.
+fn fingerprint(command_line: &str, version: &str, files: &[&Path]) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    (command_line, version).hash(&mut hasher);
+    for file in files {
+        let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        content.hash(&mut hasher);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
 }
 
 impl PassRecord {
     pub(super) fn new(vm: &Path, boot: &Boot, kernel: &Path, initramfs: &Path) -> Result<Self> {
-        let mut hasher = DefaultHasher::new();
-        format!("{:?}", guest::qemu(boot, kernel, initramfs)).hash(&mut hasher);
-        for file in [kernel, initramfs] {
-            let content =
-                fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-            content.hash(&mut hasher);
+        let qemu = guest::qemu(boot, kernel, initramfs);
+        let program = qemu.get_program();
+        let version = sh::output(sh::command(program).arg("--version"))
+            .with_context(|| format!("{} does not give its version", program.display()))?;
+        let mut files = vec![kernel, initramfs];
+        if qemu.get_args().any(|argument| argument == guest::UEFI) {
+            files.push(Path::new(guest::UEFI));
         }
         Ok(Self {
             file: vm.join("passed").join(boot.name),
-            fingerprint: format!("{:016x}", hasher.finish()),
+            fingerprint: fingerprint(&format!("{qemu:?}"), &version, &files)?,
         })
     }
 
@@ -44,5 +55,25 @@ impl PassRecord {
         fs::create_dir_all(self.file.parent().unwrap_or(&self.file))?;
         fs::write(&self.file, &self.fingerprint)
             .with_context(|| format!("cannot write {}", self.file.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_guest_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("kernel");
+        let of = |content: &str, command_line, version| {
+            fs::write(&file, content).unwrap();
+            fingerprint(command_line, version, &[&file]).unwrap()
+        };
+        let passed = of("a", "qemu", "10.0");
+        assert_eq!(of("a", "qemu", "10.0"), passed);
+        assert_ne!(of("b", "qemu", "10.0"), passed);
+        assert_ne!(of("a", "qemu -smp 2", "10.0"), passed);
+        assert_ne!(of("a", "qemu", "10.1"), passed);
     }
 }
