@@ -27,8 +27,8 @@ document it comes from: [by question](#which-metric-answers), [by family](#famil
 a machine has: `pmuscope list metrics`.
 
 `pmuscope stat -M NAME`, `-M group:NAME` or `-M all` counts them, `pmuscope derive` computes them
-from counts taken elsewhere, `--catalogue FILE` adds some of your own: the format is that of the
-files in probe-user/catalogue, described in probe-user/src/catalogue/mod.rs.
+from counts taken elsewhere, `--catalogue FILE` adds some of your own: [catalogue](catalogue.md) has
+the format of the files.
 
 ## Which metric answers
 

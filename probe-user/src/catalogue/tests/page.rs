@@ -119,3 +119,11 @@ fn the_text_of_a_listed_event_is_found() {
     assert_eq!(text("nvidia_scf_pmu_0", "cmem_rd_data"), None);
     assert_eq!(text("nvidia_pcie_pmu_0", "scf_cache"), None);
 }
+
+/// Readers of the documentation have no sources at hand.
+#[test]
+fn no_page_sends_its_reader_to_the_code() {
+    for page in crate::catalogue::pages(&CATALOGUE) {
+        assert!(!page.text.contains("probe-user/src"), "{}", page.path);
+    }
+}
