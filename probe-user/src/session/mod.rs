@@ -120,7 +120,7 @@ impl Session {
                 );
             }
         }
-        self.lifecycle.restore(names);
+        self.lifecycle.restore(names, self.config.by_process.any());
     }
 
     /// Identifies the maps of this session among all maps since boot. A session that takes over the

@@ -57,6 +57,9 @@ pub(crate) struct LifecycleTracker {
     processes: Processes,
     /// Processes that are looked up although they have no row.
     watched: HashSet<u32>,
+    /// Processes that an earlier process named, until the next walk: it finds those that ended
+    /// meanwhile.
+    restored: HashSet<u32>,
     /// Whether a switch was missed since the last [`Self::take_switch_missed`].
     switch_missed: bool,
     /// Whether a program found the map of counts full since the last [`Self::take_rows_full`].
@@ -92,6 +95,7 @@ impl LifecycleTracker {
             stale: false,
             processes: Processes::default(),
             watched: HashSet::new(),
+            restored: HashSet::new(),
             switch_missed: false,
             rows_full: false,
             changed: true,
@@ -232,16 +236,18 @@ impl LifecycleTracker {
         self.stale = true;
     }
 
-    /// Adds the names that an earlier process knew. The next walk finds the cgroups among them that
-    /// no longer exist.
-    pub(crate) fn restore(&mut self, known: &Names) {
+    /// Adds the names that an earlier process knew, those of processes only in a session with rows
+    /// `by_process`. The next walks find the cgroups and processes among them that no longer exist.
+    pub(crate) fn restore(&mut self, known: &Names, by_process: bool) {
         let names = Arc::make_mut(&mut self.names);
         for (id, path) in &known.cgroups {
             names.cgroups.entry(*id).or_insert_with(|| path.clone());
         }
         self.changed = true;
-        for (tgid, name) in &known.processes {
+        // Without rows by process no walk finds the end of a process.
+        for (tgid, name) in known.processes.iter().filter(|_| by_process) {
             names.processes.entry(*tgid).or_insert_with(|| name.clone());
+            self.restored.insert(*tgid);
         }
         self.mark_stale();
     }
@@ -297,15 +303,29 @@ impl LifecycleTracker {
         object: &mut EbpfObject,
         with_rows: impl Iterator<Item = u32>,
     ) -> Result<(), SessionError> {
+        let wanted = self.wanted_processes(with_rows);
+        let found = self.processes.find(object, wanted)?;
+        self.apply_found(found);
+        Ok(())
+    }
+
+    /// The processes to look for: those with rows, watched, restored, or ended recently.
+    fn wanted_processes(&mut self, with_rows: impl Iterator<Item = u32>) -> HashSet<u32> {
+        let mut wanted = std::mem::take(&mut self.restored);
         let ended = self.recently_ended().flat_map(|ended| &ended.processes);
-        let others = self.watched.iter().chain(ended).copied();
-        let mut wanted: HashSet<u32> = with_rows.chain(others).collect();
+        wanted.extend(self.watched.iter().chain(ended));
+        wanted.extend(with_rows);
         wanted.remove(&0);
+        wanted
+    }
+
+    /// Names the processes that a walk has found, and adds the others to the ended ones.
+    fn apply_found(&mut self, found: FoundProcesses) {
         let FoundProcesses {
             names,
             ending,
             gone,
-        } = self.processes.find(object, wanted)?;
+        } = found;
         for tgid in names.keys().filter(|tgid| !ending.contains(tgid)) {
             self.unmark_ended(*tgid);
         }
@@ -319,7 +339,6 @@ impl LifecycleTracker {
         // An ending process still runs until it has freed its memory, so it stays among the ended
         // ones.
         self.add_ended([], ending);
-        Ok(())
     }
 
     /// Removes a process id from the ended ones: a new process has this id.
@@ -369,3 +388,6 @@ impl LifecycleTracker {
         Arc::clone(&self.names)
     }
 }
+
+#[cfg(test)]
+mod tests;
