@@ -20,6 +20,7 @@ pub mod markers;
 pub mod memory;
 pub(crate) mod object;
 pub mod pins;
+mod process_counts;
 mod pull;
 mod required_descriptors;
 mod rotation;
@@ -44,6 +45,7 @@ pub(crate) use self::{
     error::chain,
     hotplug::Hotplug,
     object::EbpfObject,
+    process_counts::ProcessCounts,
     rotation::Rotation,
     sampling::EventSampling,
     sources::SourceReaders,
@@ -90,6 +92,8 @@ pub struct Session {
     pub(crate) refused: Refused,
     pub(crate) read_costs: ReadCosts,
     pub(crate) began: Duration,
+    /// Counts of this process when the session began.
+    pub(crate) counts_before: ProcessCounts,
     pub(crate) spe: Option<SpeSampling>,
     pub(crate) sampling: Option<EventSampling>,
     pub(crate) sources: SourceReaders,

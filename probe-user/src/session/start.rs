@@ -5,8 +5,8 @@ use std::sync::Arc;
 use probe_common::ProcessWalk;
 
 use super::{
-    Config, Continuity, CountedCpus, EbpfObject, EventSampling, Hotplug, KernelClock, ReadCosts,
-    Session, SessionError, SourceReaders, SpeSampling, Uncore, object,
+    Config, Continuity, CountedCpus, EbpfObject, EventSampling, Hotplug, KernelClock,
+    ProcessCounts, ReadCosts, Session, SessionError, SourceReaders, SpeSampling, Uncore, object,
     pins::SessionPins,
     pull::{
         EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker, WaitTotals, sum_of_counts,
@@ -71,6 +71,7 @@ impl Session {
         possible: usize,
     ) -> Result<Self, SessionError> {
         let hierarchy = machine.hierarchy()?;
+        let counts_before = ProcessCounts::now(config.resolver.as_deref());
         if config.plan.counts_waits() && !config.keeps_ledger(machine) {
             tracing::warn!(
                 "a scheduler of sched_ext runs, whose queues belong to no CPU: waits are counted, \
@@ -124,6 +125,7 @@ impl Session {
             refused: Refused::default(),
             read_costs: ReadCosts::default(),
             began,
+            counts_before,
             spe: None,
             sampling: None,
             sources,

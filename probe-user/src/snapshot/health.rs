@@ -32,7 +32,8 @@ pub struct Health {
     pub evicted_rows: Option<u64>,
     /// Kernel memory of the maps.
     pub memory: MapMemory,
-    /// Map calls of this process that were repeated because the map was busy.
+    /// Map calls of this process that were repeated because the map was busy, since the session
+    /// began.
     pub map_retries: u64,
     /// Program runs that the kernel skipped. None in recordings of versions that did not read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -99,7 +99,7 @@ impl Default for ResolverConfig {
     }
 }
 
-/// Statistics since the resolver started.
+/// Statistics since the resolver, or the session that reports them, started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResolverHealth {
@@ -120,6 +120,22 @@ pub struct ResolverHealth {
     pub cut: u64,
     /// Containers and pods that were not asked for because there were too many.
     pub not_asked: u64,
+}
+
+impl ResolverHealth {
+    /// The counts since earlier ones. The numbers of known and waiting containers are those of now.
+    pub(crate) fn since(self, earlier: &Self) -> Self {
+        Self {
+            answers: self.answers - earlier.answers,
+            errors: self.errors - earlier.errors,
+            timeouts: self.timeouts - earlier.timeouts,
+            known: self.known,
+            waiting: self.waiting,
+            refused: self.refused - earlier.refused,
+            cut: self.cut - earlier.cut,
+            not_asked: self.not_asked - earlier.not_asked,
+        }
+    }
 }
 
 /// The thread that asks runtimes, and the known names. The thread ends when this is dropped.

@@ -29,17 +29,17 @@ pub(crate) use self::{
     spe::SpeTotals,
 };
 use self::{freed::free_ended, lifecycle::EndedOwners, waits::RowTotals};
-use super::{ByProcess, EbpfObject, Session, SessionError, memory, object, sources::PullContext};
+use super::{
+    ByProcess, EbpfObject, ProcessCounts, Session, SessionError, memory, object,
+    sources::PullContext,
+};
 use crate::{
     plan::Plan,
     snapshot::{
         CountingCost, Health, LogCounts, OVERFLOW, OwnerWaits, Refused, SampleReading, Snapshot,
         UsageRows, WaitReading,
     },
-    sys::{
-        bpf,
-        clock::{nanos, now},
-    },
+    sys::clock::{nanos, now},
 };
 
 /// The totals of waits.
@@ -236,7 +236,7 @@ impl Session {
         if !Arc::ptr_eq(&described, &snapshot.names.described) {
             Arc::make_mut(&mut snapshot.names).described = described;
         }
-        snapshot.health.names = Some(resolver.health());
+        snapshot.health.names = self.process_counts().names;
     }
 
     /// Inserts a row for each cgroup whose processes have rows, so that the cgroup still has a row
@@ -264,6 +264,11 @@ impl Session {
         }
     }
 
+    /// Counts of this process since the session began.
+    fn process_counts(&self) -> ProcessCounts {
+        ProcessCounts::now(self.config.resolver.as_deref()).since(&self.counts_before)
+    }
+
     fn health(
         &self,
         states: &BTreeMap<u32, CpuState>,
@@ -276,6 +281,7 @@ impl Session {
         let log_ring = object::log_ring_size(log.is_some(), self.pins.is_some());
         let elapsed = now().saturating_sub(self.began);
         let read = |cpu| self.read_costs.on(&self.config.plan, cpu);
+        let ProcessCounts { map_retries, names } = self.process_counts();
         Health {
             hook: self.hook(),
             cost: CountingCost::from_states(states, elapsed, read, sum.same, sum.changed),
@@ -290,10 +296,10 @@ impl Session {
                 self.config
                     .waits_memory(wait_rows, self.max_rows, states.len()),
             ),
-            map_retries: bpf::retries(),
+            map_retries,
             skipped_runs: None,
             log,
-            names: self.config.resolver.as_ref().map(|it| it.health()),
+            names,
         }
     }
 }
