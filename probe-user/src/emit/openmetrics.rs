@@ -51,6 +51,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
 struct FamilySamples<'a> {
     report: &'a Report,
     families: Families<'a>,
+    /// Series and numbers, in the unit of the family.
     by_family: Vec<Vec<(&'a Series, f64)>>,
     /// Series without a value, by reason.
     absent: BTreeMap<&'static str, u64>,
@@ -190,13 +191,13 @@ impl<'a> FamilySamples<'a> {
             return;
         }
         let by_source = self.report.attributes(series).source.is_some();
-        let family = self
+        let (family, factor) = self
             .families
             .index_of(series.metric, level, by_source, aspect);
         if self.by_family.len() <= family {
             self.by_family.resize_with(family + 1, Vec::new);
         }
-        self.by_family[family].push((series, number));
+        self.by_family[family].push((series, number * factor));
     }
 }
 
@@ -276,7 +277,7 @@ fn write_sample(
     let created = |start| (report.boot_time + start).as_secs_f64();
     match &series.value {
         _ if family.kind == MetricKind::Counter => {
-            text.sample(&family.name, "_total", labels, number * family.factor);
+            text.sample(&family.name, "_total", labels, number);
             if let Some(total) = report.total(series).filter(|_| with_created) {
                 text.sample(&family.name, "_created", labels, created(total.start));
             }
@@ -299,7 +300,7 @@ fn write_sample(
             }
         }
         Ok(Value::Gauge(_) | Value::Counter(_)) | Err(_) => {
-            text.sample(&family.name, "", labels, number * family.factor);
+            text.sample(&family.name, "", labels, number);
         }
     }
 }

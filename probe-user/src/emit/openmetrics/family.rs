@@ -124,7 +124,8 @@ pub(super) struct MetricFamily {
     pub(super) help: String,
     /// Unit suffix of the name; empty for none.
     pub(super) unit: String,
-    /// Factor from the unit of the metric to the unit of the family.
+    /// Factor from the unit of the family's first metric to the unit of the family. Only events
+    /// share a family, and each has its own factor ([`Families::index_of`]).
     pub(super) factor: f64,
     pub(super) kind: MetricKind,
     pub(super) aspect: Aspect,
@@ -149,8 +150,9 @@ impl MetricFamily {
 pub(super) struct Families<'a> {
     report: &'a Report,
     list: Vec<MetricFamily>,
-    /// Indices into `list`, by metric, level, whether split by data source, and aspect.
-    indices: Vec<Option<usize>>,
+    /// Indices into `list` and factors to the family's unit, by metric, level, whether split by
+    /// data source, and aspect.
+    indices: Vec<Option<(usize, f64)>>,
 }
 
 impl<'a> Families<'a> {
@@ -166,24 +168,26 @@ impl<'a> Families<'a> {
         &self.list
     }
 
-    /// The index of the family for an aspect of a metric.
+    /// The index of the family for an aspect of a metric, and the factor from the unit of the
+    /// metric to the unit of the family.
     pub(super) fn index_of(
         &mut self,
         metric: u32,
         level: SubjectLevel,
         by_source: bool,
         aspect: Aspect,
-    ) -> usize {
+    ) -> (usize, f64) {
         let of_level = metric as usize * LEVELS + level as usize;
         let at = (of_level * 2 + usize::from(by_source)) * ASPECTS + aspect as usize;
-        if let Some(family) = self.indices[at] {
-            return family;
+        if let Some(found) = self.indices[at] {
+            return found;
         }
         let described = &self.report.metrics[metric as usize];
         let mut family = family(described, level, by_source, aspect);
+        let factor = family.factor;
         let same = |known: &MetricFamily| known.name == family.name;
         let found = match self.list.iter().position(same) {
-            // Events with the same unit share a family.
+            // Events with the same base unit share a family.
             Some(found) if family.holds_events && self.list[found].holds_events => found,
             found => {
                 // The metrics' names differ only in characters that the format does not allow.
@@ -195,8 +199,8 @@ impl<'a> Families<'a> {
                 self.list.len() - 1
             }
         };
-        self.indices[at] = Some(found);
-        found
+        self.indices[at] = Some((found, factor));
+        (found, factor)
     }
 }
 

@@ -221,7 +221,7 @@ fn points(
         ..NumberDataPoint::default()
     };
     match &series.value {
-        _ if family.kind == MetricKind::Counter => vec![at(attributes, number * family.factor)],
+        _ if family.kind == MetricKind::Counter => vec![at(attributes, number)],
         Ok(Value::Info(texts)) => {
             let texts = texts
                 .iter()
@@ -236,7 +236,7 @@ fn points(
             };
             all.iter().map(point).collect()
         }
-        _ => vec![at(attributes, number * family.factor)],
+        _ => vec![at(attributes, number)],
     }
 }
 
@@ -303,7 +303,9 @@ fn gauge(name: &str, description: &str, data_points: Vec<NumberDataPoint>) -> Me
 /// Whether all points of a family are integers. Receivers reject a series that changes its point
 /// type.
 fn is_integer(family: &MetricFamily) -> bool {
-    let counts = matches!(family.aspect, Aspect::Raw | Aspect::Samples) && family.factor == 1.0;
+    // An event in ns may share the family of one in s.
+    let is_whole = family.factor == 1.0 && family.unit != "seconds";
+    let counts = matches!(family.aspect, Aspect::Raw | Aspect::Samples) && is_whole;
     counts || matches!(family.kind, MetricKind::Info | MetricKind::State)
 }
 

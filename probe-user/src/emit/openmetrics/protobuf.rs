@@ -210,7 +210,6 @@ fn metrics(
     series: &Series,
     number: f64,
 ) -> Vec<Metric> {
-    let number = number * family.factor;
     match &series.value {
         _ if family.kind == MetricKind::Counter => {
             let created = report

@@ -42,6 +42,14 @@ pub(super) fn with_histograms(mut report: Report) -> Report {
     report
 }
 
+/// A report with an event in milliseconds after one in nanoseconds.
+pub(super) fn with_milliseconds() -> Report {
+    let mut report = report();
+    let cycles = { report.metrics.iter_mut() }.find(|metric| metric.name == "cycles");
+    cycles.unwrap().unit = "ms".to_owned();
+    report
+}
+
 /// The samples of a histogram in a scrape. `buckets` has the bounds and cumulative counts of all
 /// buckets but the last.
 pub(super) fn histogram_samples(
@@ -269,6 +277,22 @@ fn every_kind_of_value_is_read_back() {
     // A reason is one of a few words: a sentence with numbers would be a new series each time.
     let reason = [("reason", "denominator_zero")];
     assert_eq!(value_of("pmuscope_absent_values", &reason), Some(1.0));
+}
+
+/// Events in ns and in ms are in one family, in seconds.
+#[test]
+fn events_of_one_family_have_their_own_units() {
+    let samples = read(&written(&with_milliseconds(), OutputFormat::OpenMetrics));
+    for (event, seconds) in [("task-clock", 0.01), ("cycles", 0.5)] {
+        let labels = [
+            ("kind", "command"),
+            ("name", "make"),
+            ("event", event),
+            ("group", "0"),
+        ];
+        let value = value(&samples, "pmuscope_events_seconds_total", &labels);
+        assert_eq!(value, Some(seconds), "{event}");
+    }
 }
 
 #[test]

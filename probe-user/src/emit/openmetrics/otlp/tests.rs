@@ -6,7 +6,9 @@ use super::*;
 use crate::{
     emit::{
         Dialect, Exposition,
-        openmetrics::tests::{Samples, histogram_samples, read, with_histograms},
+        openmetrics::tests::{
+            Samples, histogram_samples, read, with_histograms, with_milliseconds,
+        },
         tests::{hostile, report},
     },
     join::Entity,
@@ -102,7 +104,12 @@ fn scraped(report: &Report) -> Samples {
 
 #[test]
 fn a_collector_gets_what_a_scrape_shows() {
-    for report in [report(), hostile(), with_histograms(report())] {
+    for report in [
+        report(),
+        hostile(),
+        with_histograms(report()),
+        with_milliseconds(),
+    ] {
         let requests = OtlpEncoder::default().requests(&report);
         assert_eq!(received(&requests), scraped(&report));
         assert!(!requests.is_empty());

@@ -3,7 +3,7 @@
 use super::*;
 use crate::emit::{
     Dialect, Exposition,
-    openmetrics::tests::{Samples, histogram_samples, read, with_histograms},
+    openmetrics::tests::{Samples, histogram_samples, read, with_histograms, with_milliseconds},
     tests::{hostile, report},
 };
 
@@ -54,7 +54,12 @@ fn samples(families: &[Family]) -> Samples {
 
 #[test]
 fn protocol_buffers_have_the_series_of_the_text() {
-    for report in [report(), hostile(), with_histograms(report())] {
+    for report in [
+        report(),
+        hostile(),
+        with_histograms(report()),
+        with_milliseconds(),
+    ] {
         let text = Exposition::default().write(&report, Dialect::OpenMetrics);
         let text = read(&String::from_utf8(text).unwrap());
         assert_eq!(samples(&decoded(&report)), text);
