@@ -3,6 +3,7 @@
 //! but the eBPF program reports only observed processes.
 
 mod scanned_files;
+mod search;
 
 use std::{
     fs::File,
@@ -13,7 +14,7 @@ use std::{
 
 use probe_common::{CgroupId, MarkerCpu, MarkerKind, MarkerRecord, ProcessWalk};
 
-use self::scanned_files::ScannedFiles;
+use self::search::{Limits, MarkerSearch};
 use super::{
     EbpfObject, SessionError,
     object::{FOLLOW_FORK, FOLLOW_FREE, MARKER, MARKER_EXEC, MARKER_EXIT, MARKER_FORK},
@@ -25,12 +26,12 @@ use crate::{
     sys::records::Map,
 };
 
-/// Maximum number of probes. A program that uses markers has three.
-const MAX_PROBES: usize = 4096;
-
-/// Maximum bytes of symbols that are searched in one round. The largest known programs have some
-/// 200 MiB of symbols.
-const MAX_SYMBOL_BYTES: u64 = 256 << 20;
+const LIMITS: Limits = Limits {
+    // A program that uses markers has three.
+    probes: 4096,
+    // The largest known programs have some 200 MiB of symbols.
+    round_bytes: 256 << 20,
+};
 
 /// The processes that are observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,21 +64,34 @@ pub enum ScanResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessScan {
     /// The result of all files together; None if all were searched before. [`ScanResult::Markers`]
-    /// precedes results that may hide markers, and these precede [`ScanResult::None`].
+    /// precedes results that may hide markers; these precede [`ScanResult::None`], which precedes
+    /// [`ScanResult::NoProgram`].
     pub result: Option<ScanResult>,
     /// Files that could not be opened, by their names in the process: the process has ended, or the
     /// files are gone.
     pub unopened: Vec<Vec<u8>>,
 }
 
+impl ProcessScan {
+    /// Adds the result of a file.
+    fn add(&mut self, file: Option<ScanResult>) {
+        let rank = |result| match result {
+            None => 0,
+            Some(ScanResult::NoProgram) => 1,
+            Some(ScanResult::None) => 2,
+            Some(ScanResult::Stripped | ScanResult::TooMuch | ScanResult::Narrow) => 3,
+            Some(ScanResult::Markers) => 4,
+        };
+        if rank(file) > rank(self.result) {
+            self.result = file;
+        }
+    }
+}
+
 /// A running observation. Dropping it removes the probes.
 pub struct Markers {
     object: EbpfObject,
-    files: ScannedFiles,
-    /// Number of probes.
-    probes: usize,
-    /// Bytes of symbols that were searched in this round.
-    searched_bytes: u64,
+    search: MarkerSearch,
     /// Number of records that were taken from the ring.
     taken: u64,
 }
@@ -117,9 +131,7 @@ impl Markers {
         object.programs.release_types();
         Ok(Self {
             object,
-            files: ScannedFiles::default(),
-            probes: 0,
-            searched_bytes: 0,
+            search: MarkerSearch::new(LIMITS),
             taken: 0,
         })
     }
@@ -129,43 +141,28 @@ impl Markers {
     ///
     /// # Errors
     ///
-    /// If the kernel refuses the probes.
+    /// If the kernel refuses the probes. The file then has none, and is searched again when it
+    /// changes.
     pub fn observe(&mut self, file: &File) -> Result<Option<ScanResult>, SessionError> {
         let unreadable = |source| SessionError::Map {
             what: "look at a program".to_owned(),
             source,
         };
         let data = file.metadata().map_err(unreadable)?;
-        if !self.files.needs_scan(&data) {
-            return Ok(None);
-        }
         let names = MarkerKind::FUNCTIONS.map(|(_, name)| name);
-        let Some(found) = named::functions(file, &names, MAX_SYMBOL_BYTES - self.searched_bytes)
-        else {
-            return Ok(Some(ScanResult::NoProgram));
+        let Some((result, places)) = self.search.search(file, &data, &names) else {
+            return Ok(None);
         };
-        self.files.build_ids.extend(found.build_id);
-        if found.is_too_much || self.probes + found.places.len() > MAX_PROBES {
-            return Ok(Some(ScanResult::TooMuch));
-        }
-        self.searched_bytes += found.bytes;
-        if !found.places.is_empty() {
-            self.files.mark_probed(&data);
-            self.probes += found.places.len();
-        }
-        for (number, offset) in &found.places {
-            let (kind, _) = MarkerKind::FUNCTIONS[*number];
+        if !places.is_empty() {
+            let points = places.iter().map(|(number, offset)| {
+                let (kind, _) = MarkerKind::FUNCTIONS[*number];
+                (*offset, kind as u64)
+            });
             let programs = &mut self.object.programs;
-            programs.attach_uprobe(MARKER, file.as_fd(), *offset, kind as u64)?;
+            programs.attach_uprobes(MARKER, file.as_fd(), points)?;
+            self.search.mark_probed(&data, places.len());
         }
-        if !found.wide {
-            return Ok(Some(ScanResult::Narrow));
-        }
-        Ok(Some(match (found.places.is_empty(), found.stripped) {
-            (false, _) => ScanResult::Markers,
-            (true, false) => ScanResult::None,
-            (true, true) => ScanResult::Stripped,
-        }))
+        Ok(Some(result))
     }
 
     /// [`Self::observe`] for a file below this process's own root. The file is not run.
@@ -213,18 +210,7 @@ impl Markers {
                 scan.unopened.push(name);
                 continue;
             };
-            let result = &mut scan.result;
-            match (*result, self.observe(&file)?) {
-                (_, Some(ScanResult::Markers)) => *result = Some(ScanResult::Markers),
-                (
-                    None | Some(ScanResult::None),
-                    Some(other @ (ScanResult::Stripped | ScanResult::Narrow | ScanResult::TooMuch)),
-                ) => {
-                    *result = Some(other);
-                }
-                (None, Some(other)) => *result = Some(other),
-                _ => {}
-            }
+            scan.add(self.observe(&file)?);
         }
         Ok(scan)
     }
@@ -240,20 +226,20 @@ impl Markers {
         proc: &Path,
         map: &Map<'_>,
     ) -> Result<ProcessScan, SessionError> {
-        let was_searched = self.files.is_known(map);
+        let was_searched = self.search.files.is_known(map);
         let mut scan = ProcessScan::default();
         match named::in_process(proc, map.pid, map.name) {
             Some(file) => scan.result = self.observe(&file)?,
             None if was_searched => {}
             None => scan.unopened.push(map.name.to_vec()),
         }
-        self.files.mark_scanned(map);
+        self.search.files.mark_scanned(map);
         Ok(scan)
     }
 
     /// Ends a round: the next round may search the full number of bytes again.
     pub fn end_round(&mut self) {
-        self.searched_bytes = 0;
+        self.search.end_round();
     }
 
     /// Takes the markers out of the ring, in the ring's order. Every marker that a thread made
@@ -297,5 +283,32 @@ impl Markers {
             probe_common::Field::add(&mut sum, &one);
             sum
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_program_does_not_hide_the_result_of_another() {
+        let scan = |files: &[ScanResult]| {
+            let mut scan = ProcessScan::default();
+            files.iter().for_each(|file| scan.add(Some(*file)));
+            scan.add(None);
+            scan.result
+        };
+        use ScanResult::{Markers, Narrow, NoProgram, None as Unmarked, Stripped, TooMuch};
+        assert_eq!(scan(&[]), None);
+        assert_eq!(scan(&[NoProgram]), Some(NoProgram));
+        for other in [Unmarked, Stripped, TooMuch, Narrow, Markers] {
+            assert_eq!(scan(&[NoProgram, other]), Some(other));
+            assert_eq!(scan(&[other, NoProgram]), Some(other));
+        }
+        assert_eq!(
+            scan(&[Unmarked, Stripped, TooMuch, Unmarked]),
+            Some(Stripped)
+        );
+        assert_eq!(scan(&[Unmarked, Narrow, Markers, TooMuch]), Some(Markers));
     }
 }

@@ -43,6 +43,11 @@ impl ScannedFiles {
         self.known.insert((data.dev(), data.ino()), None);
     }
 
+    /// Lets a file that was not searched after all be searched again.
+    pub(super) fn forget(&mut self, data: &Metadata) {
+        self.known.remove(&(data.dev(), data.ino()));
+    }
+
     /// Whether a file that a process has mapped was searched.
     pub(super) fn is_known(&self, map: &Map<'_>) -> bool {
         map.build_id.is_some_and(|id| self.build_ids.contains(id)) || { &map.inode }

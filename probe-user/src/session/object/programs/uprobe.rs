@@ -11,14 +11,14 @@ use super::{EbpfPrograms, Uprobe, attempts, find, label, refused};
 use crate::{session::SessionError, sys::roots::Roots};
 
 impl EbpfPrograms {
-    /// Attaches a program to `offset` in a file, for all processes that execute the file. The
-    /// program gets `cookie`.
-    pub(crate) fn attach_uprobe(
+    /// Attaches a program to functions of a file, by their offsets, for all processes that execute
+    /// the file. The program gets the cookie beside the offset. If one function fails, none is
+    /// attached.
+    pub(crate) fn attach_uprobes(
         &mut self,
         program: Uprobe,
         file: BorrowedFd<'_>,
-        offset: u64,
-        cookie: u64,
+        points: impl IntoIterator<Item = (u64, u64)>,
     ) -> Result<(), SessionError> {
         let refused = |error| refused(label(program.name), &error);
         let loaded: &mut UProbe = find(&mut self.ebpf, program.name)?;
@@ -29,11 +29,23 @@ impl EbpfPrograms {
         let path = Roots::default()
             .proc
             .join(format!("self/fd/{}", file.as_raw_fd()));
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(offset),
-            cookie: Some(cookie),
-        };
-        let attached = loaded.attach(point, path, UProbeScope::AllProcesses);
-        attached.map(drop).map_err(refused)
+        let mut attached = Vec::new();
+        for (offset, cookie) in points {
+            let point = UProbeAttachPoint {
+                location: UProbeAttachLocation::AbsoluteOffset(offset),
+                cookie: Some(cookie),
+            };
+            match loaded.attach(point, &path, UProbeScope::AllProcesses) {
+                Ok(link) => attached.push(link),
+                Err(error) => {
+                    for link in attached {
+                        // The error of the attachment is the one to report.
+                        let _detached = loaded.detach(link);
+                    }
+                    return Err(refused(error));
+                }
+            }
+        }
+        Ok(())
     }
 }
