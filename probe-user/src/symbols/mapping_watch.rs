@@ -65,17 +65,19 @@ pub enum FollowError {
     Thread(io::Error),
 }
 
-/// The epoll data of the wake descriptor; the data of a ring is its CPU.
+/// The epoll data of the wake descriptor; the data of a ring is its number.
 const WAKE: u64 = u64::MAX;
 
 /// The event and ring of a CPU.
 struct CpuRing {
+    /// Distinguishes it from an earlier ring of the same CPU.
+    number: u64,
     event: OwnedFd,
     records: RecordRing,
 }
 
 impl CpuRing {
-    fn open(cpu: u32) -> Result<Self, FollowError> {
+    fn open(cpu: u32, number: u64) -> Result<Self, FollowError> {
         let mut attr = tracking_attr();
         attr.set_ksymbol(1);
         attr.set_use_clockid(1);
@@ -89,7 +91,11 @@ impl CpuRing {
         let records = RecordRing::map(event.as_fd(), RING_BYTES)
             .map_err(|error| FollowError::Map { cpu, error })?;
         perf::enable(event.as_fd()).map_err(open)?;
-        Ok(Self { event, records })
+        Ok(Self {
+            number,
+            event,
+            records,
+        })
     }
 }
 
@@ -99,6 +105,8 @@ type TimedRecord = (u64, Vec<u8>);
 #[derive(Default)]
 struct Rings {
     by_cpu: BTreeMap<u32, CpuRing>,
+    /// Number of rings that were opened.
+    opened: u64,
     /// Records that wait for older records of other CPUs.
     pending: Vec<TimedRecord>,
 }
@@ -126,17 +134,7 @@ impl MappingWatch {
         cpus: &[u32],
         watched: Arc<Mutex<WatchedProcesses>>,
     ) -> Result<Self, FollowError> {
-        let failed = |error: rustix::io::Errno| FollowError::Thread(error.into());
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
-        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
-        let shared = Arc::new(SharedRings {
-            rings: Mutex::default(),
-            watched,
-            epoll,
-            wake,
-            ended: false.into(),
-        });
+        let shared = Arc::new(SharedRings::new(watched)?);
         let mut watch = Self {
             shared,
             thread: None,
@@ -164,10 +162,10 @@ impl MappingWatch {
             if rings.by_cpu.contains_key(cpu) {
                 continue;
             }
-            match self.shared.open(*cpu) {
-                Ok(ring) => {
-                    rings.by_cpu.insert(*cpu, ring);
-                }
+            rings.opened += 1;
+            let ring = CpuRing::open(*cpu, rings.opened);
+            match ring.and_then(|ring| self.shared.insert(&mut rings, *cpu, ring)) {
+                Ok(()) => {}
                 Err(error) => result = result.and(Err(error)),
             }
         }
@@ -202,6 +200,20 @@ impl Drop for MappingWatch {
 }
 
 impl SharedRings {
+    fn new(watched: Arc<Mutex<WatchedProcesses>>) -> Result<Self, FollowError> {
+        let failed = |error: rustix::io::Errno| FollowError::Thread(error.into());
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
+        Ok(Self {
+            rings: Mutex::default(),
+            watched,
+            epoll,
+            wake,
+            ended: false.into(),
+        })
+    }
+
     fn run(&self) {
         while !self.ended.load(std::sync::atomic::Ordering::Acquire) {
             self.wait();
@@ -210,13 +222,13 @@ impl SharedRings {
         }
     }
 
-    fn open(&self, cpu: u32) -> Result<CpuRing, FollowError> {
-        let ring = CpuRing::open(cpu)?;
-        let data = EventData::new_u64(u64::from(cpu));
+    fn insert(&self, rings: &mut Rings, cpu: u32, ring: CpuRing) -> Result<(), FollowError> {
+        let data = EventData::new_u64(ring.number);
         // Closing a ring's event removes it from epoll.
         epoll::add(&self.epoll, &ring.event, data, EventFlags::IN)
             .map_err(|error| FollowError::Thread(error.into()))?;
-        Ok(ring)
+        rings.by_cpu.insert(cpu, ring);
+        Ok(())
     }
 
     fn wake(&self) {
@@ -235,24 +247,26 @@ impl SharedRings {
                 let mut count = [0; 8];
                 let _read = rustix::io::read(&self.wake, &mut count);
             } else if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-                // Removes the event of an offline CPU from epoll, since it would be ready all the
-                // time.
-                let rings = locked(&self.rings);
-                let ring = u32::try_from(source)
-                    .ok()
-                    .and_then(|cpu| rings.by_cpu.get(&cpu));
-                // If the ring was replaced meanwhile, this removes the new event: the new ring then
-                // wakes nobody, but is read with the other rings.
-                let _gone = ring.map(|ring| epoll::delete(&self.epoll, &ring.event));
+                self.forget(source);
             }
         }
+    }
+
+    /// Removes the event of an offline CPU from epoll, since it would be ready all the time.
+    fn forget(&self, number: u64) {
+        let rings = locked(&self.rings);
+        // A ring that was replaced meanwhile is closed, and so no longer in epoll.
+        let ring = rings.by_cpu.values().find(|ring| ring.number == number);
+        let _gone = ring.map(|ring| epoll::delete(&self.epoll, &ring.event));
     }
 
     /// Reads all rings. Handles records in order of time, up to the time for which no older record
     /// can still be in a ring.
     fn drain(&self) {
         let mut rings = locked(&self.rings);
-        let Rings { by_cpu, pending } = &mut *rings;
+        let Rings {
+            by_cpu, pending, ..
+        } = &mut *rings;
         let mut records = std::mem::take(pending);
         let pending_count = records.len();
         by_cpu
@@ -303,4 +317,52 @@ fn take_records(ring: &mut CpuRing, into: &mut Vec<TimedRecord>) {
 /// Locks a mutex, even if a thread panicked while it held the lock.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, os::unix::net::UnixStream, path::Path};
+
+    use super::*;
+    use crate::sys::ring::fake;
+
+    /// A ring whose event is a socket, and the other end of the socket.
+    fn ring(number: u64) -> (CpuRing, UnixStream) {
+        let (event, kernel) = UnixStream::pair().unwrap();
+        let ring = CpuRing {
+            number,
+            event: event.into(),
+            records: fake::records(4096),
+        };
+        (ring, kernel)
+    }
+
+    /// A CPU goes offline, and is online again before the thread handles that its event has ended.
+    #[test]
+    fn a_ring_that_replaced_an_ended_one_still_wakes_the_thread() {
+        let watched = WatchedProcesses::new(Path::new("/proc"));
+        let shared = SharedRings::new(Arc::new(Mutex::new(watched))).unwrap();
+        let insert = |ring| shared.insert(&mut locked(&shared.rings), 3, ring).unwrap();
+        // The events that wake the thread now, by their epoll data.
+        let ready = || {
+            let mut ready = Vec::with_capacity(16);
+            let now = rustix::event::Timespec::default();
+            epoll::wait(&shared.epoll, spare_capacity(&mut ready), Some(&now)).unwrap();
+            let ready: Vec<u64> = ready.iter().map(|event| event.data.u64()).collect();
+            ready
+        };
+        let (first, offline) = ring(1);
+        insert(first);
+        drop(offline);
+        assert_eq!(ready(), [1]);
+        let (second, mut kernel) = ring(2);
+        insert(second);
+        shared.forget(1);
+        kernel.write_all(b"record").unwrap();
+        assert_eq!(ready(), [2]);
+        // Without its ring's event, the thread would be awake all the time.
+        drop(kernel);
+        shared.forget(2);
+        assert!(ready().is_empty());
+    }
 }
