@@ -26,7 +26,7 @@ pub(crate) mod simulated;
 pub(crate) use broken_counters::{CounterTest, CounterTestError, CounterTestResult};
 pub(crate) use core_counters::CoreCounters;
 use documented::{DocumentedCounters, constrained_events};
-use probe::{GroupProbe, Probe};
+use probe::{GroupProbe, Probe, Trial};
 
 /// Why some events cannot be counted at one time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -323,7 +323,15 @@ impl Capacity {
             .into_iter()
             .flat_map(|wanted| std::iter::repeat_n(*wanted, reserve))
             .collect();
-        probe.runs(pmu, group, hardware, &spare)
+        let constrained = hardware.iter().copied().filter(|it| is_constrained(it));
+        let trial = Trial {
+            pmu,
+            group,
+            hardware,
+            constrained: constrained.collect(),
+            spare,
+        };
+        probe.runs(&trial)
     }
 
     /// The counters of a core PMU that count a known loop correctly; `None` if they cannot be

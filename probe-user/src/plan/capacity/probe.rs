@@ -21,18 +21,69 @@ use crate::{
 /// Long enough for the kernel to run every waiting group (`perf_event_mux_interval_ms` is 4 ms).
 const FULL_ROTATION: Duration = Duration::from_millis(20);
 
+/// A group to try.
+pub(super) struct Trial<'a> {
+    pub(super) pmu: Option<&'a str>,
+    pub(super) group: &'a [RequestedEvent],
+    /// The group's hardware events.
+    pub(super) hardware: &'a [&'a RequestedEvent],
+    /// Those that not every counter can count, as documented.
+    pub(super) constrained: Vec<&'a RequestedEvent>,
+    /// Copies of one of the others, which occupy the counters that must stay free for others.
+    pub(super) spare: Vec<&'a RequestedEvent>,
+}
+
+/// The counters that a group needs at one time.
+#[derive(Clone, Debug)]
+struct Need {
+    pmu: Option<String>,
+    /// All hardware events of the group.
+    events: Vec<RequestedEvent>,
+    /// Those that not every counter can count.
+    constrained: Vec<RequestedEvent>,
+    /// The number of counters for the others and for the spare copies.
+    others: usize,
+}
+
+impl Need {
+    fn from_trial(trial: &Trial<'_>) -> Self {
+        let owned = |events: &[&RequestedEvent]| events.iter().copied().cloned().collect();
+        Self {
+            pmu: trial.pmu.map(str::to_owned),
+            events: owned(trial.hardware),
+            constrained: owned(&trial.constrained),
+            others: trial.hardware.len() + trial.spare.len() - trial.constrained.len(),
+        }
+    }
+
+    /// What is short if the group never ran. A single event may need a counter that others hold,
+    /// even if no document says so.
+    fn shortage(self) -> Self {
+        match self.events.len() {
+            1 => Self {
+                others: self.others + self.constrained.len() - 1,
+                constrained: self.events.clone(),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// Whether it needs all that is short.
+    fn includes(&self, shortage: &Self) -> bool {
+        let count =
+            |events: &[RequestedEvent], event| events.iter().filter(|it| *it == event).count();
+        let mut constrained = shortage.constrained.iter();
+        self.pmu == shortage.pmu
+            && self.others >= shortage.others
+            && constrained.all(|it| count(&self.events, it) >= count(&shortage.constrained, it))
+    }
+}
+
 /// Tests of the running machine's counters.
 pub(super) trait Probe {
-    /// Whether a group runs together with `spare`. These are copies of one of its events, and
-    /// occupy the counters that must stay free for others. `hardware` are the group's hardware
-    /// events.
-    fn runs(
-        &self,
-        pmu: Option<&str>,
-        group: &[RequestedEvent],
-        hardware: &[&RequestedEvent],
-        spare: &[&RequestedEvent],
-    ) -> Result<(), Refusal>;
+    /// Whether a group runs together with its spare copies.
+    fn runs(&self, trial: &Trial<'_>) -> Result<(), Refusal>;
 
     /// The event that counts instructions on a core PMU, and what each counter counted during a
     /// known loop. `None` if the counters cannot be tested.
@@ -49,8 +100,8 @@ pub(super) struct GroupProbe {
     cores: BTreeMap<String, CounterTest>,
     /// By the group and the number of its spare copies.
     results: RefCell<HashMap<String, Result<(), Refusal>>>,
-    /// For each PMU, the number of hardware events in a group that the kernel opened but never ran.
-    never_ran: RefCell<HashMap<Option<String>, usize>>,
+    /// What was short for groups that the kernel opened but never ran.
+    shortages: RefCell<Vec<Need>>,
     /// A model-specific event that any program causes, if the cores have one.
     model_specific: Option<Counter>,
     architectural_only: OnceCell<bool>,
@@ -66,7 +117,7 @@ impl GroupProbe {
             online,
             cores: cores.collect(),
             results: RefCell::default(),
-            never_ran: RefCell::default(),
+            shortages: RefCell::default(),
             model_specific,
             architectural_only: OnceCell::new(),
         }
@@ -117,29 +168,26 @@ impl GroupProbe {
 }
 
 impl Probe for GroupProbe {
-    fn runs(
-        &self,
-        pmu: Option<&str>,
-        group: &[RequestedEvent],
-        hardware: &[&RequestedEvent],
-        spare: &[&RequestedEvent],
-    ) -> Result<(), Refusal> {
+    fn runs(&self, trial: &Trial<'_>) -> Result<(), Refusal> {
+        let Trial {
+            group, hardware, ..
+        } = *trial;
         if hardware.iter().any(|it| is_model_specific(&it.counter)) && self.is_architectural_only()
         {
             return Err(Refusal::ArchitecturalOnly);
         }
-        let pmu = pmu.map(str::to_owned);
-        let never_ran = self.never_ran.borrow().get(&pmu).copied();
-        if never_ran.is_some_and(|never_ran| hardware.len() >= never_ran) {
+        let need = Need::from_trial(trial);
+        let mut shortages = self.shortages.borrow_mut();
+        if shortages.iter().any(|shortage| need.includes(shortage)) {
             return Err(Refusal::NeverRan);
         }
-        let key = format!("{group:?} {}", spare.len());
+        let key = format!("{group:?} {}", trial.spare.len());
         if let Some(known) = self.results.borrow().get(&key) {
             return known.clone();
         }
-        let result = self.open(group, hardware, spare);
+        let result = self.open(group, hardware, &trial.spare);
         if result == Err(Refusal::NeverRan) {
-            self.never_ran.borrow_mut().insert(pmu, hardware.len());
+            shortages.push(need.shortage());
         }
         self.results.borrow_mut().insert(key, result.clone());
         result
@@ -156,5 +204,62 @@ impl Probe for GroupProbe {
     fn is_architectural_only(&self) -> bool {
         let tested = || self.model_specific.as_ref().is_some_and(counts_nothing);
         *self.architectural_only.get_or_init(tested)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Exclude;
+
+    fn event(config: u64) -> RequestedEvent {
+        RequestedEvent {
+            name: config.to_string(),
+            counter: Counter {
+                config,
+                ..Counter::task_clock()
+            },
+            exclude: Exclude::default(),
+        }
+    }
+
+    /// What a group needs whose first events are constrained.
+    fn need(pmu: &str, constrained: &[u64], others: usize, spare: usize) -> Need {
+        let configs = constrained.iter().copied();
+        let count = constrained.len() + others;
+        let events: Vec<_> = configs.chain(100..).map(event).take(count).collect();
+        Need::from_trial(&Trial {
+            pmu: Some(pmu),
+            group: &[],
+            hardware: &events.iter().collect::<Vec<_>>(),
+            constrained: events[..constrained.len()].iter().collect(),
+            spare: vec![&events[0]; spare],
+        })
+    }
+
+    #[test]
+    fn a_group_that_never_ran_refuses_only_groups_that_need_its_counters() {
+        let core = |constrained: &[u64], others, spare| need("cpu", constrained, others, spare);
+        // Another user holds the only counter of event 1.
+        let short = core(&[1], 0, 1).shortage();
+        assert!(core(&[1], 0, 1).includes(&short));
+        assert!(core(&[2, 1], 3, 1).includes(&short));
+        assert!(!core(&[2], 0, 1).includes(&short));
+        assert!(!core(&[], 4, 1).includes(&short));
+        assert!(!need("other", &[1], 0, 1).includes(&short));
+        // The same of event 100, without a document.
+        let short = core(&[], 1, 1).shortage();
+        assert!(core(&[1], 1, 1).includes(&short));
+        assert!(!core(&[1], 0, 1).includes(&short));
+        // Two more counters must stay free beside two events of any counter.
+        let short = core(&[], 2, 2).shortage();
+        assert!(core(&[], 4, 0).includes(&short));
+        assert!(core(&[1], 3, 1).includes(&short));
+        assert!(!core(&[], 3, 0).includes(&short));
+        assert!(!core(&[1, 2], 2, 1).includes(&short));
+        // An event that is counted twice needs its counters twice.
+        let short = core(&[1, 1], 0, 0).shortage();
+        assert!(!core(&[1], 1, 0).includes(&short));
+        assert!(core(&[1, 2, 1], 0, 0).includes(&short));
     }
 }

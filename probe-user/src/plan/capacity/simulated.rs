@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Capacity, CounterTest, CounterTestResult, DocumentedCounters, Refusal, RequestedEvent,
-    architectural::is_model_specific, probe::Probe,
+    Capacity, CounterTest, CounterTestResult, DocumentedCounters, Refusal,
+    architectural::is_model_specific,
+    probe::{Probe, Trial},
 };
 use crate::{event::Counter, machine::Pmus};
 
@@ -45,13 +46,8 @@ impl Capacity {
 }
 
 impl Probe for SimulatedProbe {
-    fn runs(
-        &self,
-        pmu: Option<&str>,
-        _: &[RequestedEvent],
-        hardware: &[&RequestedEvent],
-        spare: &[&RequestedEvent],
-    ) -> Result<(), Refusal> {
+    fn runs(&self, trial: &Trial<'_>) -> Result<(), Refusal> {
+        let Trial { pmu, hardware, .. } = *trial;
         if self.core.architectural_only && hardware.iter().any(|it| is_model_specific(&it.counter))
         {
             return Err(Refusal::ArchitecturalOnly);
@@ -59,7 +55,7 @@ impl Probe for SimulatedProbe {
         let Some((_, counters)) = pmu.and_then(|pmu| self.counters.get(pmu)) else {
             return Ok(());
         };
-        let all = [hardware, spare].concat();
+        let all = [hardware, &trial.spare].concat();
         match counters.can_schedule(&all, counters.counters, 0) {
             true => Ok(()),
             false => Err(Refusal::Kernel(
