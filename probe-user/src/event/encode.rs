@@ -77,6 +77,7 @@ pub(super) fn encode<'t, 'p>(
     };
     let mut event_name: Option<&str> = None;
     let mut fields = Vec::new();
+    let mut is_event = false;
     for (i, term) in terms.iter().enumerate() {
         let name = term.name.as_str();
         if terms[..i].iter().any(|before| before.name == name) {
@@ -85,7 +86,9 @@ pub(super) fn encode<'t, 'p>(
                 term: name.to_owned(),
             });
         }
-        match role(pmu, term)? {
+        let role = role(pmu, term)?;
+        is_event |= !matches!(role, Role::Name(_));
+        match role {
             Role::Name(text) => encoded.name = Some(text),
             Role::Word(word, value) => encoded.words.set(word, value),
             Role::Field(format, scattered) => fields.push((format, scattered)),
@@ -100,6 +103,13 @@ pub(super) fn encode<'t, 'p>(
                 encoded.event = Some(event);
             }
         }
+    }
+    // PMUs without this field, such as AMD's IBS, have one event, which needs no term.
+    if !is_event && pmu.formats.contains_key("event") {
+        return Err(EventError::PmuAlone {
+            pmu: pmu.name.clone(),
+            nearest: Nearest::to("", pmu.events.keys()),
+        });
     }
     if let (Some(name), Some(event)) = (event_name, encoded.event) {
         put_event(pmu, name, event, &mut encoded.words)?;

@@ -40,6 +40,36 @@ fn rates_and_precision_are_removed_from_the_event() {
 }
 
 #[test]
+fn a_pmu_of_several_events_needs_one_and_ibs_does_not() {
+    let tree = Tree::new();
+    let devices = "bus/event_source/devices";
+    tree.write(&format!("{devices}/cpu/type"), "4\n");
+    tree.write(&format!("{devices}/cpu/format/event"), "config:0-7\n");
+    tree.write(&format!("{devices}/cpu/events/slots"), "event=0x00\n");
+    tree.write(&format!("{devices}/ibs_op/type"), "11\n");
+    tree.write(&format!("{devices}/ibs_op/format/cnt_ctl"), "config:19\n");
+    let pmus = Pmus::read(tree.path()).unwrap();
+    for text in [
+        "cpu/period=1000/",
+        "cpu/freq=99/u",
+        "cpu/period=1000,name=x/",
+    ] {
+        assert_eq!(
+            sampled(text, &pmus, None).unwrap_err().to_string(),
+            "`cpu` is a PMU and not an event; write `cpu/event/` (its events: slots)",
+            "{text}"
+        );
+    }
+    for text in [
+        "cpu/slots,period=9/",
+        "cpu/config=0,period=9/",
+        "ibs_op/period=16/",
+    ] {
+        assert_eq!(sampled(text, &pmus, None).unwrap().len(), 1, "{text}");
+    }
+}
+
+#[test]
 fn with_ibs_the_kernel_decides_on_precision() {
     let tree = Tree::new();
     let devices = "bus/event_source/devices";
