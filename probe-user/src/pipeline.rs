@@ -24,7 +24,7 @@ use crate::{
     join::{By, Entity, View},
     plan::Plan,
     session::{Continuity, CpuWork, Session, SessionError, spe::UPKEEP},
-    snapshot::{Hook, Snapshot},
+    snapshot::Snapshot,
     state::{EncodedState, SavedState, StateError},
 };
 
@@ -231,14 +231,11 @@ impl Pipeline {
     ///
     /// As for [`Session::pull`].
     pub fn advance_with_names(&mut self, wait: Option<Duration>) -> Result<(), SessionError> {
-        // The hook of the window that ends, read before the pull, which may fall back to another
-        // hook.
-        let merged_idle = self.session.hook() == Hook::CgroupSwitches;
         let mut now = self.session.pull()?;
         if let Some(limit) = wait {
             self.session.await_names(&mut now, limit);
         }
-        self.stages.advance(self.session.plan(), now, merged_idle);
+        self.stages.advance(self.session.plan(), now);
         Ok(())
     }
 

@@ -19,7 +19,6 @@ use probe_user::{
     derive::{Report, Stages},
     emit::OutputFormat,
     recording::{Recording, RecordingHead},
-    snapshot::Hook,
 };
 use test_harness::texts;
 
@@ -38,8 +37,7 @@ fn read_reports(mut recording: Recording) -> Vec<Report> {
     // As in a session, each report reuses the memory of the previous one.
     let mut stages = Stages::new(view, recording.next().unwrap().unwrap());
     let windows = recording.map(Result::unwrap).map(|now| {
-        let merged_idle = now.health.hook == Hook::CgroupSwitches;
-        stages.advance(&plan, now, merged_idle);
+        stages.advance(&plan, now);
         stages.report().clone()
     });
     windows.collect()

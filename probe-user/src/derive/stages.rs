@@ -36,10 +36,8 @@ impl Stages {
         self.last_window = Some(last_window);
     }
 
-    /// Ends the window that began with the last snapshot. `merged_idle` is [`View::merged_idle`] of
-    /// this window.
-    pub fn advance(&mut self, plan: &Plan, now: Snapshot, merged_idle: bool) {
-        self.view.merged_idle = merged_idle;
+    /// Ends the window that began with the last snapshot.
+    pub fn advance(&mut self, plan: &Plan, now: Snapshot) {
         // Only past windows widen the intervals: `verify shares` compares intervals that do not
         // depend on the count of their own window.
         if !plan.calibration.is_empty() {
@@ -49,6 +47,7 @@ impl Stages {
             Some((window, joined)) => (window.next(&self.last_snapshot, &now, plan), Some(joined)),
             None => (Window::between(&self.last_snapshot, &now, plan), None),
         };
+        self.view.merged_idle = window.merged_idle;
         let joined = self.view.join(plan, &window, joined);
         self.report.renew(plan, &window, &joined, &self.view);
         self.residuals.widen(&mut self.report);

@@ -5,7 +5,7 @@ use crate::{
     derive::{Report, Stages},
     join::{By, View},
     plan::Plan,
-    snapshot::{Hook, Snapshot},
+    snapshot::Snapshot,
 };
 
 /// Recomputes a recording window by window.
@@ -46,9 +46,7 @@ impl Replay {
             };
         };
         self.is_empty = false;
-        let merged_idle = now.health.hook == Hook::CgroupSwitches;
-        self.stages
-            .advance(&self.recording.head.plan, now, merged_idle);
+        self.stages.advance(&self.recording.head.plan, now);
         Ok(Some(self.stages.report()))
     }
 

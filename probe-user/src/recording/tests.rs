@@ -19,7 +19,8 @@ use crate::{
     event,
     machine::Pmus,
     plan::{Capacity, ResolvedRequest},
-    snapshot::Snapshot,
+    snapshot::{Hook, Snapshot},
+    window,
 };
 
 /// The lines of a recording, unpacked.
@@ -245,4 +246,29 @@ fn a_file_that_cannot_be_read_is_named() {
     let error = Recording::read(Broken, "/a").err().unwrap();
     let word = io::Error::from_raw_os_error(5);
     assert_eq!(error.to_string(), format!("cannot read /a: {word}"));
+}
+
+/// The hook `cgroup-switches` fell back in the second of three windows. It could not tell idle from
+/// the root cgroup until then.
+#[test]
+fn the_window_of_a_fallback_has_idle_and_system_in_one_row() {
+    let hooks = [
+        Hook::CgroupSwitches,
+        Hook::CgroupSwitches,
+        Hook::SchedSwitch,
+        Hook::SchedSwitch,
+    ];
+    let snapshots = hooks.map(|hook| {
+        let mut snapshot = window::tests::snapshot([]);
+        snapshot.health.hook = hook;
+        snapshot
+    });
+    let text = written(&Plan::default(), &snapshots);
+    let recording = Recording::read(Cursor::new(text), "a.jsonl").unwrap();
+    let mut replay = Replay::begin(recording, View::default()).unwrap();
+    let windows = std::iter::from_fn(|| {
+        replay.advance().unwrap()?;
+        Some(replay.view().merged_idle)
+    });
+    assert_eq!(windows.collect::<Vec<_>>(), [true, true, false]);
 }

@@ -18,7 +18,7 @@ pub use self::{
 };
 use crate::{
     plan::Plan,
-    snapshot::{Health, Names, SampledAddress, SampledKey, Snapshot, UncoreReading},
+    snapshot::{Health, Hook, Names, SampledAddress, SampledKey, Snapshot, UncoreReading},
 };
 
 /// The owner of counts.
@@ -86,6 +86,9 @@ pub struct Window {
     pub sources: SourceDeltas,
     /// Samples; None if the session does not sample.
     pub samples: Option<SampleWindow>,
+    /// Whether the hook cannot tell idle from the root cgroup: the hook at the earlier snapshot. A
+    /// hook that replaced it within the window can, but only from then on.
+    pub merged_idle: bool,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
     /// The programs' counts of their own work since the session began, as of the later snapshot.
@@ -121,6 +124,7 @@ impl Window {
             uncore,
             sources: SourceDeltas::between(&earlier.sources, &later.sources),
             samples,
+            merged_idle: earlier.health.hook == Hook::CgroupSwitches,
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }

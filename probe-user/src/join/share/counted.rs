@@ -7,7 +7,6 @@ use probe_common::CgroupId;
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
     plan::{CountSource, PlannedWeight},
-    snapshot::Hook,
     window::{GroupCounts, Owner, RunningTime, Window},
 };
 
@@ -101,8 +100,7 @@ fn split(all: Weight, remote: Weight) -> (Weight, Weight) {
 /// Whether an owner's time is idle time. With hook `cgroup-switches` that includes the root
 /// cgroup's time, which the hook cannot tell from idle.
 pub(super) fn is_idle(owner: Owner, window: &Window) -> bool {
-    let merged = window.health.hook == Hook::CgroupSwitches;
-    owner.cgroup == CgroupId::IDLE || merged && owner.cgroup == CgroupId::ROOT
+    owner.cgroup == CgroupId::IDLE || window.merged_idle && owner.cgroup == CgroupId::ROOT
 }
 
 /// The count estimated for the whole time, with the raw count; `None` if most of the time is
@@ -254,11 +252,8 @@ mod tests {
         let planned = planned(CountSource::Core { group: 0, at: 0 }, None);
         let mut window = crate::window::tests::empty();
         window.on_socket = rows;
-        for (hook, time, out) in [
-            (Hook::SchedSwitch, 100 * MS, false),
-            (Hook::CgroupSwitches, 10 * MS, true),
-        ] {
-            window.health.hook = hook;
+        for (merged_idle, time, out) in [(false, 100 * MS, false), (true, 10 * MS, true)] {
+            window.merged_idle = merged_idle;
             let weights = Weights::counted(&planned, &window);
             let of_socket = &weights.sockets[&0];
             assert_eq!((of_socket.time, of_socket.rotated_out), (time, out));
