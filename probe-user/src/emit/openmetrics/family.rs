@@ -1,6 +1,6 @@
 //! Metric families, named and scaled to base units by the conventions of Prometheus.
 
-use crate::derive::{MetricInfo, MetricKind, Report};
+use crate::derive::{CounterSource, MetricInfo, MetricKind, Report};
 
 /// The level of the subjects of a family, which is a part of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,8 @@ pub(super) struct MetricFamily {
     pub(super) factor: f64,
     pub(super) kind: MetricKind,
     pub(super) aspect: Aspect,
+    /// Whether all its numbers are whole, in every window.
+    pub(super) is_whole: bool,
     /// Whether it holds events, which the label `event` names.
     holds_events: bool,
 }
@@ -190,6 +192,7 @@ impl<'a> Families<'a> {
             // Events with the same base unit share a family.
             Some(found) if family.holds_events && self.list[found].holds_events => found,
             found => {
+                family.is_whole &= !family.holds_events || self.are_events_whole(described);
                 // The metrics' names differ only in characters that the format does not allow.
                 if found.is_some() {
                     family.name = format!("{}_{metric}", family.name);
@@ -201,6 +204,17 @@ impl<'a> Families<'a> {
         };
         self.indices[at] = Some((found, factor));
         (found, factor)
+    }
+
+    /// Whether no event of this event's unit has a scale with a fraction.
+    fn are_events_whole(&self, event: &MetricInfo) -> bool {
+        let unit = |metric: &MetricInfo| base_unit(&metric.unit).0;
+        let is_fraction = |metric: &&MetricInfo| match metric.counting {
+            CounterSource::Event(scale) => scale.fract() != 0.0,
+            CounterSource::All | CounterSource::Samples => false,
+        };
+        let mut fractions = self.report.metrics.iter().filter(is_fraction);
+        fractions.all(|metric| unit(metric) != unit(event))
     }
 }
 
@@ -247,6 +261,11 @@ fn family(
         help: match aspect {
             Aspect::Enabled | Aspect::Running => help_suffix.to_owned(),
             _ => format!("{help}{help_suffix}"),
+        },
+        is_whole: match aspect {
+            // An event in ns may share the family of one in s.
+            Aspect::Raw | Aspect::Samples => factor == 1.0 && unit != "seconds",
+            _ => matches!(metric.kind, MetricKind::Info | MetricKind::State),
         },
         unit,
         factor,

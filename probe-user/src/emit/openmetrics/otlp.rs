@@ -21,9 +21,7 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 
-use super::{
-    Aspect, CachedLabels, Label, MetricFamily, MetricKind, exposition::scrape_samples, info,
-};
+use super::{CachedLabels, Label, MetricFamily, MetricKind, exposition::scrape_samples, info};
 use crate::{
     derive::{self, Report, Series, Value},
     emit::printable::distinct,
@@ -214,7 +212,8 @@ fn points(
             _ => 0,
         },
         time_unix_nano: nanos(report.time),
-        value: Some(match is_integer(family) {
+        // Receivers reject a series that changes its point type.
+        value: Some(match family.is_whole {
             true => whole(value),
             false => number_data_point::Value::AsDouble(value),
         }),
@@ -298,15 +297,6 @@ fn gauge(name: &str, description: &str, data_points: Vec<NumberDataPoint>) -> Me
         data: Some(Data::Gauge(Gauge { data_points })),
         ..Metric::default()
     }
-}
-
-/// Whether all points of a family are integers. Receivers reject a series that changes its point
-/// type.
-fn is_integer(family: &MetricFamily) -> bool {
-    // An event in ns may share the family of one in s.
-    let is_whole = family.factor == 1.0 && family.unit != "seconds";
-    let counts = matches!(family.aspect, Aspect::Raw | Aspect::Samples) && is_whole;
-    counts || matches!(family.kind, MetricKind::Info | MetricKind::State)
 }
 
 #[expect(

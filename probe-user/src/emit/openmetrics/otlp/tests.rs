@@ -179,6 +179,39 @@ fn points_of_a_metric_are_of_one_type_whatever_their_values() {
     }
 }
 
+/// The scale of an event may have a fraction, as that of `power/energy-pkg/` has.
+#[test]
+fn scaled_counts_keep_their_fraction() {
+    let mut report = report();
+    let is_plain = |metric: &derive::MetricInfo| metric.is_event() && metric.unit.is_empty();
+    let plain = report.metrics.iter().position(is_plain).unwrap();
+    // Another event of the same unit, and so of the same metric.
+    let scaled = report.add_metric(derive::MetricInfo {
+        name: "scaled".to_owned(),
+        counting: derive::CounterSource::Event(2.0_f64.powi(-20)),
+        ..report.metrics[plain].clone()
+    });
+    let is_of_plain = |series: &Series| series.metric as usize == plain;
+    let at = report.series.iter().position(is_of_plain).unwrap();
+    let series = Series {
+        metric: scaled,
+        ..report.series[at].clone()
+    };
+    report.series.insert(at, series);
+    let requests = OtlpEncoder::default().requests(&report);
+    assert_eq!(received(&requests), scraped(&report));
+    let all = requests.iter().flat_map(metrics);
+    let counts = all.filter(|metric| metric.name == "pmuscope_events");
+    let values: Vec<_> = counts.flat_map(points).map(|point| point.value).collect();
+    let is_fraction = |value: &f64| value.fract() != 0.0;
+    let doubles = values.iter().map(|value| match value.unwrap() {
+        number_data_point::Value::AsDouble(value) => value,
+        other => panic!("{other:?} among {values:?}"),
+    });
+    let (fractions, whole): (Vec<_>, Vec<_>) = doubles.partition(is_fraction);
+    assert!(!fractions.is_empty() && !whole.is_empty(), "{values:?}");
+}
+
 #[test]
 fn labels_of_the_configuration_are_attributes_of_the_resource() {
     let labels = [("cluster".to_owned(), "a \"b\"\n".to_owned())];
