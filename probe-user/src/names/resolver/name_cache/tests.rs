@@ -153,7 +153,7 @@ fn the_number_of_requested_ids_is_bounded() {
     assert_eq!(cache.health().not_asked, 10);
     assert_eq!(cache.health().waiting, MAX_IDS as u64);
     // Each is counted once, however often its cgroup is seen.
-    for id in path_ids(&format!("/docker/{:064x}", MAX_IDS)) {
+    for id in path_ids(&format!("/docker/{MAX_IDS:064x}")) {
         cache.request(&id, now);
     }
     assert_eq!(cache.health().not_asked, 10);
