@@ -97,6 +97,8 @@ fn remote_accesses_have_their_container() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=intel,core core=intel rates=0 imc=1 cha=1 iio=1");
     pmu.control("idle 0");
+    // Counters that count no instructions are not used.
+    pmu.control("rate cpu 0xc0 0 0 1000000");
     pmu.control(TRAFFIC);
     let [kernels, first, second] = ["kernels", "first", "second"].map(TestCgroup::new);
     for cgroup in [1, kernels.id.0, first.id.0, second.id.0] {
