@@ -21,6 +21,12 @@ const CHIP: &str = "sapphire-rapids";
 const METRIC: &str = "memory_bandwidth_read";
 /// Reads of the memory of a socket: one for each ns of a watched cgroup.
 const TRAFFIC: &str = "taskrate uncore_imc_* 0xcf05 0 0 1000000";
+/// Reads that no task causes, by devices among them (misses of PCIRDCUR and ITOMCACHENEAR).
+const NO_TRAFFIC: [&str; 3] = [
+    "uncore_imc_* 0xcf05",
+    "uncore_cha_* 0xc8f3fe00000435",
+    "uncore_cha_* 0xcd43fe00000435",
+];
 /// OCR.READS_TO_CORE of the local and of the remote memory: config and config1.
 const READS: [&str; 2] = ["0x12a 0x70c004477", "0x12a 0x730004477"];
 /// The counts of [`READS`] for each read of that memory.
@@ -46,7 +52,7 @@ fn use_memory(pmu: &TestPmu, memory: Memory) {
     }
 }
 
-/// Runs the calibration on CPU 0. The test PMU does not see what a kernel does, so this sets what
+/// Runs the calibration on CPU 0. The test PMU does not see what a kernel does, so CPU 1 sets what
 /// it counts for each kernel.
 fn calibrate(pmu: &TestPmu, kernels: &TestCgroup, file: &str) {
     let mut command = pmuscope();
@@ -60,9 +66,9 @@ fn calibrate(pmu: &TestPmu, kernels: &TestCgroup, file: &str) {
         "-o",
         file,
     ]);
-    command.args(["--size", "4M", "--time", "200ms"]);
+    command.args(["--size", "4M", "--time", "350ms"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = on_cpu(0, || command.spawn().unwrap());
     kernels.adopt(child.id());
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
@@ -95,10 +101,11 @@ fn assert_counts(patterns: &[Pattern], expected: u64) {
 #[test]
 fn remote_accesses_have_their_container() {
     let Some(_machine) = machine() else { return };
-    let pmu = TestPmu::load("set=intel,core core=intel rates=0 imc=1 cha=1 iio=1");
+    let pmu = TestPmu::load("set=intel,core core=intel imc=1 cha=1 iio=1");
     pmu.control("idle 0");
-    // Counters that count no instructions are not used.
-    pmu.control("rate cpu 0xc0 0 0 1000000");
+    for event in NO_TRAFFIC {
+        pmu.control(&format!("rate {event} 0 0 0"));
+    }
     pmu.control(TRAFFIC);
     let [kernels, first, second] = ["kernels", "first", "second"].map(TestCgroup::new);
     for cgroup in [1, kernels.id.0, first.id.0, second.id.0] {
@@ -107,7 +114,7 @@ fn remote_accesses_have_their_container() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("calibration.toml");
     let file = file.to_str().unwrap();
-    on_cpu(0, || calibrate(&pmu, &kernels, file));
+    on_cpu(1, || calibrate(&pmu, &kernels, file));
     let read = Calibration::read(Path::new(file), &Machine::this()).unwrap();
     let [traffic] = &read.traffics[..] else {
         panic!("{read:?}")
