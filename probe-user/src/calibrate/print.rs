@@ -11,18 +11,24 @@ use super::Measured;
 /// The writer fails.
 pub fn table(out: &mut impl Write, measured: &Measured) -> io::Result<()> {
     writeln!(out, "{}", measured.machine)?;
+    let names = measured.patterns.iter().map(|pattern| pattern.name.len());
+    let width = names.max().unwrap_or_default();
     let mut metric = "";
     for pattern in &measured.patterns {
         if pattern.metric != metric {
             metric = &pattern.metric;
             writeln!(out, "\n{metric}, counts for each count of its traffic")?;
-            write!(out, "  {:24} {:>12}", "KERNEL", "TRAFFIC/s")?;
+            write!(out, "  {:width$} {:>12}", "KERNEL", "TRAFFIC/s")?;
             for event in &pattern.events {
                 write!(out, " {event:>16}")?;
             }
             writeln!(out)?;
         }
-        write!(out, "  {:24} {:>12.4e}", pattern.name, pattern.per_second)?;
+        write!(
+            out,
+            "  {:width$} {:>12.4e}",
+            pattern.name, pattern.per_second
+        )?;
         match &pattern.counts {
             Some(counts) => counts
                 .iter()
