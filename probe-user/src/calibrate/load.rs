@@ -60,6 +60,7 @@ fn run_in<T>(
                 Ok(mut kernel) => {
                     // Nobody receives it if another thread failed.
                     let _sent = ready.send(Ok(()));
+                    drop(ready);
                     let vectors = Vectors::detect();
                     while running.load(Ordering::Relaxed) {
                         kernel.step(vectors);

@@ -1,11 +1,12 @@
 //! Counts events while each kernel of the calibration runs.
 
-use std::{sync::Arc, thread};
+use std::{sync::Arc, thread, time::Instant};
 
 use super::{
     CalibrateError, CalibrateOptions,
     kernels::Kernel,
     load::{ThreadBytes, run},
+    place::{CPUS, Place},
     vectors::{KernelRuns, Run, calibrated_for_sockets},
 };
 use crate::{
@@ -71,12 +72,16 @@ pub fn calibrate(
     progress: impl FnMut(&str),
 ) -> Result<Measured, CalibrateError> {
     let places = Place::all(machine)?;
-    let plan = plan(machine, options)?;
-    let (metrics, undivided) = metrics(&plan, &places);
-    if metrics.is_empty() {
+    let wanted = plan(machine, options, options.metrics.clone())?;
+    let (usable, undivided) = metrics(&wanted, &places);
+    if usable.is_empty() {
         let reason = undivided.into_iter().next();
         return Err(reason.unwrap_or(CalibrateError::NothingToCalibrate));
     }
+    // Events of other metrics would take counters from these.
+    let names = usable.into_iter().map(|metric| metric.name).collect();
+    let plan = plan(machine, options, names)?;
+    let (metrics, _) = metrics(&plan, &places);
     let config = Config {
         plan: plan.clone(),
         ..Config::default()
@@ -101,58 +106,6 @@ pub fn calibrate(
     measurement.measured(machine, &places, &kernels, undivided)
 }
 
-/// The socket whose CPUs run the kernels, on machines with two.
-const CPUS: u32 = 0;
-
-/// The memory that the kernels use.
-struct Place {
-    /// Its socket.
-    socket: u32,
-    /// The accesses of the kernels' CPUs that reach it.
-    accesses: Accesses,
-    /// Its NUMA nodes; empty: those near each CPU.
-    nodes: Vec<u32>,
-}
-
-impl Place {
-    /// The memory of this machine's socket, or that of each of its two sockets.
-    fn all(machine: &Machine) -> Result<Vec<Self>, CalibrateError> {
-        let topology = machine.topology();
-        let of_socket = |socket: u32, accesses| {
-            let nodes = topology.sockets_of_nodes().into_iter();
-            let nodes: Vec<u32> = nodes
-                .filter(|(_, of)| *of == socket)
-                .map(|(node, _)| node)
-                .collect();
-            let place = Self {
-                socket,
-                accesses,
-                nodes,
-            };
-            match place.nodes.is_empty() {
-                true => Err(CalibrateError::NoNode(socket)),
-                false => Ok(place),
-            }
-        };
-        match topology.sockets() {
-            0 | 1 => Ok(vec![Self {
-                socket: 0,
-                accesses: Accesses::All,
-                nodes: Vec::new(),
-            }]),
-            2 => Ok(vec![
-                of_socket(CPUS, Accesses::Local)?,
-                of_socket(1, Accesses::Remote)?,
-            ]),
-            sockets => Err(CalibrateError::Sockets(sockets)),
-        }
-    }
-
-    fn is_remote(&self) -> bool {
-        self.accesses == Accesses::Remote
-    }
-}
-
 /// A metric to calibrate.
 struct MetricToCalibrate {
     /// Index into the metrics of the plan.
@@ -162,13 +115,18 @@ struct MetricToCalibrate {
     weights: Vec<(usize, String)>,
 }
 
-fn plan(machine: &Machine, options: &CalibrateOptions) -> Result<Plan, CalibrateError> {
+/// The plan of these metrics; without any, of those of the machine's profile.
+fn plan(
+    machine: &Machine,
+    options: &CalibrateOptions,
+    metrics: Vec<String>,
+) -> Result<Plan, CalibrateError> {
     let catalogue = Catalogue::builtin().map_err(Box::new)?;
     let hardware = resolve_hardware(machine, options.chip);
     let profile_metrics = hardware.profile().map(|profile| profile.metrics.clone());
-    let metrics = match options.metrics.is_empty() {
+    let metrics = match metrics.is_empty() {
         true => profile_metrics.unwrap_or_default(),
-        false => options.metrics.clone(),
+        false => metrics,
     };
     if metrics.is_empty() {
         return Err(CalibrateError::NothingToCalibrate);
@@ -199,13 +157,13 @@ fn metrics(plan: &Plan, places: &[Place]) -> (Vec<MetricToCalibrate>, Vec<Calibr
             continue;
         }
         let name = planned.metric.name.clone();
-        let tells_memories = |weight: &PlannedWeight| places.len() == 1 || weight.remote.is_some();
+        let several = places.len() > 1;
+        let tells_memories = |weight: &PlannedWeight| !several || weight.local;
         let weights: Vec<(usize, String)> = (of_traffic.into_iter())
             .filter(|(_, weight)| tells_memories(weight))
             .map(|(at, weight)| (at, weight.name.to_string()))
             .collect();
-        let is_sent = places.len() > 1 && planned.metric.from_sockets.is_some();
-        if weights.is_empty() || is_sent {
+        if weights.is_empty() || several && !planned.metric.is_of_all_sockets() {
             undivided.push(CalibrateError::BothMemories(name));
             continue;
         }
@@ -303,10 +261,27 @@ impl Measurement<'_> {
         Ok((0..self.metrics.len()).map(of_metric).collect())
     }
 
+    /// Waits for the time of a measurement. Meanwhile groups of counters take turns, if the events do
+    /// not fit at one time.
+    fn wait(&mut self) -> Result<(), CalibrateError> {
+        let end = Instant::now() + self.options.time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let next = match self.session.rotates() {
+                true => self.session.rotate_if_due(None)?,
+                false => left,
+            };
+            thread::sleep(next.min(left));
+        }
+    }
+
     /// Counts during one measurement. Returns a run for each metric.
     fn measure(&mut self, kernel: &str, place: &Place) -> Result<Vec<Run>, CalibrateError> {
         let begin = self.session.pull()?;
-        thread::sleep(self.options.time);
+        self.wait()?;
         let end = self.session.pull()?;
         let window = Window::between(&begin, &end, &self.plan);
         let metrics = self.metrics.iter();
@@ -330,12 +305,20 @@ impl Measurement<'_> {
         let planned = &self.plan.metrics.list[metric.at];
         let traffic = measured_traffic(planned, window, place.socket)
             .ok_or_else(|| not_counted("the traffic"))?;
-        let count = |(at, name): &(usize, String)| {
+        let count = |accesses: Accesses, (at, name): &(usize, String)| {
             let weights = Weights::counted(&self.plan.weights[*at], window);
-            let counted = weights.all_of(CPUS, place.accesses);
+            let counted = weights.all_of(CPUS, accesses);
             Ok(counted.ok_or_else(|| not_counted(name))?.map(float).sum())
         };
-        let counts: Result<Vec<f64>, CalibrateError> = metric.weights.iter().map(count).collect();
+        let elsewhere = match place.accesses {
+            Accesses::All => None,
+            Accesses::Local => Some(Accesses::Remote),
+            Accesses::Remote => Some(Accesses::Local),
+        };
+        let kinds = [Some(place.accesses), elsewhere].into_iter().flatten();
+        let weights = kinds.flat_map(|kind| metric.weights.iter().map(move |it| (kind, it)));
+        let counts: Result<Vec<f64>, CalibrateError> =
+            weights.map(|(kind, weight)| count(kind, weight)).collect();
         Ok(Run {
             seconds: window.length.as_secs_f64(),
             traffic: float(traffic),

@@ -5,6 +5,7 @@
 mod kernels;
 mod load;
 mod measure;
+mod place;
 mod print;
 mod vectors;
 

@@ -20,7 +20,8 @@ pub(super) struct Run {
     pub(super) seconds: f64,
     /// The metric's traffic, in its counts.
     pub(super) traffic: f64,
-    /// The counts of each event.
+    /// The counts of each event. With two sockets, then those of each event for the memory that the
+    /// kernel does not use.
     pub(super) counts: Vec<f64>,
 }
 
@@ -153,8 +154,19 @@ fn calibrated(
 ) -> Result<(CalibratedTraffic, Vec<String>), CalibrateError> {
     let moving = moving(metric, kernels)?;
     let is_moving = |kernel: &KernelRuns| moving.iter().any(|it| it.name == kernel.name);
+    // With two sockets, an event that also counts accesses to the other memory is of no use.
+    let elsewhere = |event: usize| {
+        let at = events.len() + event;
+        let counted = moving
+            .iter()
+            .filter(|it| it.runs.iter().all(|run| at < run.counts.len()));
+        counted.map(|it| it.rate(at)).fold(0.0, f64::max)
+    };
     let counts_only_traffic = |event: &usize| {
         let most = moving.iter().map(|it| it.rate(*event)).fold(0.0, f64::max);
+        if elsewhere(*event) > COUNTS_WITHOUT_TRAFFIC * most {
+            return false;
+        }
         let others = kernels.iter().filter(|it| !is_moving(it));
         let largest = others.map(|it| it.rate(*event)).fold(0.0, f64::max);
         largest <= COUNTS_WITHOUT_TRAFFIC * most
@@ -291,6 +303,30 @@ mod tests {
         assert!(
             matches!(refused, CalibrateError::NoEvent { .. }),
             "{refused}"
+        );
+    }
+
+    /// With two sockets, the last two counts are those for the memory that is not used.
+    #[test]
+    fn events_that_count_the_other_memory_are_left_out() {
+        let place = |elsewhere: [f64; 2]| {
+            let run = Run {
+                seconds: 1.0,
+                traffic: 100.0,
+                counts: [30.0, 100.0].into_iter().chain(elsewhere).collect(),
+            };
+            let mut stream = kernel("stream", true, &[]);
+            stream.runs = vec![run.clone(), run];
+            vec![stream]
+        };
+        let apart = [place([0.1, 1.0]), place([0.0, 0.0])];
+        let (traffic, _) = calibrated_for_sockets("read", &events(), &apart).unwrap();
+        assert_eq!(traffic.events, events());
+        let mixed = [place([0.1, 1.0]), place([0.0, 5.0])];
+        let (traffic, left_out) = calibrated_for_sockets("read", &events(), &mixed).unwrap();
+        assert_eq!(
+            (traffic.events, left_out),
+            (vec!["misses".into()], vec!["refills".into()])
         );
     }
 

@@ -272,6 +272,14 @@ impl Metric {
         event.map(|(name, _)| name.as_str()).into_iter().collect()
     }
 
+    /// Whether it counts at a memory what the CPUs of all sockets read or write there, and only the
+    /// CPUs' own counters say which socket did.
+    #[must_use]
+    pub fn is_of_all_sockets(&self) -> bool {
+        let is_of_memory = matches!(self.apportion, Apportion::CpuRead | Apportion::CpuWrite);
+        is_of_memory && self.from_sockets.is_none()
+    }
+
     /// The event of [`Self::from_each_socket`] for the memory of this socket.
     #[must_use]
     pub fn from_each(&self, socket: u32) -> Option<String> {

@@ -195,11 +195,15 @@ impl VerifiedShares {
             self.methods.join(", ")
         )];
         if self.all.with_interval == 0 {
-            notes.push(
-                "no share has an interval: give --calibration when recording (`pmuscope calibrate \
-                 shares` makes one)"
-                    .to_owned(),
-            );
+            let is_calibrated = |method: &String| method.contains("calibrated");
+            let why = match self.methods.iter().any(is_calibrated) {
+                true => "no sum has an interval: not all of its shares are calibrated",
+                false => {
+                    "no share has an interval: give --calibration when recording (`pmuscope \
+                     calibrate shares` makes one)"
+                }
+            };
+            notes.push(why.to_owned());
         }
         if self.all.without_share > 0 {
             let Agreement {

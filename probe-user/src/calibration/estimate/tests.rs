@@ -295,8 +295,7 @@ fn without_traffic_or_owners_there_is_no_part() {
 }
 
 /// Remote patterns of the same events: a remote read is counted twice as often.
-fn two_sockets() -> CalibratedTraffic {
-    let mut calibrated = patterns();
+fn two_sockets(mut calibrated: CalibratedTraffic) -> CalibratedTraffic {
     calibrated.remote = calibrated.patterns.clone();
     for pattern in &mut calibrated.remote {
         pattern.counts.iter_mut().for_each(|it| *it *= 2.0);
@@ -304,36 +303,50 @@ fn two_sockets() -> CalibratedTraffic {
     calibrated
 }
 
+/// One event that counts each line of memory, prefetched ones too, as `OCR.READS_TO_CORE` does.
+fn lines_of_memory() -> CalibratedTraffic {
+    let mut calibrated = patterns();
+    calibrated.events.remove(0);
+    calibrated.spreads.remove(0);
+    for pattern in &mut calibrated.patterns {
+        pattern.counts.remove(0);
+    }
+    calibrated
+}
+
 /// Each owner runs on both sockets, with other patterns on each.
 #[test]
 fn errors_cover_accesses_from_two_sockets() {
-    let calibrated = two_sockets();
-    let remote = CalibratedTraffic {
-        patterns: calibrated.remote.clone(),
-        ..patterns()
-    };
-    let found = Coverage::over_windows(&calibrated, None, |random| {
-        let [own, other] = [0, 1].map(|_| three_owners(&calibrated, random));
-        let all = own.iter().zip(&other);
-        let counted = all.map(|(own, other)| OwnerCounts {
-            remote: Some(counts(&remote, other, random).local),
-            ..counts(&calibrated, own, random)
+    for (what, calibrated, least) in [
+        ("lines", lines_of_memory(), 2 * RUNS),
+        ("misses", one_event(), 0),
+        ("both", patterns(), 2 * RUNS),
+    ] {
+        let calibrated = two_sockets(calibrated);
+        let remote = CalibratedTraffic {
+            patterns: calibrated.remote.clone(),
+            ..calibrated.clone()
+        };
+        let found = Coverage::over_windows(&calibrated, None, |random| {
+            let [own, other] = [0, 1].map(|_| three_owners(&calibrated, random));
+            let both = || own.iter().zip(&other);
+            let counted = both().map(|(own, other)| OwnerCounts {
+                remote: Some(counts(&remote, other, random).local),
+                ..counts(&calibrated, own, random)
+            });
+            let counted = counted.collect();
+            let bytes = both().map(|(own, other)| [own.clone(), other.clone()].concat());
+            TrueWindow::new(&bytes.collect::<Vec<_>>(), counted)
         });
-        let counted = counted.collect();
-        let all = own.iter().zip(&other);
-        let bytes: Vec<Vec<f64>> = all
-            .map(|(own, other)| [own.clone(), other.clone()].concat())
-            .collect();
-        TrueWindow::new(&bytes, counted)
-    });
-    found.assert("from two sockets");
-    assert!(found.stated > 2 * RUNS, "{found:?}");
+        found.assert(&format!("from two sockets, {what}"));
+        assert!(found.stated > least, "{what}: {found:?}");
+    }
 }
 
 /// A chase by the other socket's CPUs beside a stream by the own ones.
 #[test]
 fn remote_counts_stand_for_remote_patterns() {
-    let calibrated = two_sockets();
+    let calibrated = two_sockets(patterns());
     let lines = |misses: f64, refills: f64| EventCounts {
         counts: vec![misses, refills],
         variances: vec![0.0; 2],

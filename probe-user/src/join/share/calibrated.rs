@@ -21,7 +21,8 @@ pub(super) struct Sockets {
 
 /// The shares of the traffic of a socket's memory, by what the calibration says about the counts.
 /// `None` if the calibration does not apply: its events were not counted on each socket, or, with
-/// two sockets, do not distinguish the memories or were not calibrated for the other one.
+/// two sockets, do not distinguish the memories, were multiplexed, or were not calibrated for the
+/// other one.
 ///
 /// A row has one share, which its first owner gets: the mixtures of several owners together are
 /// the mixtures of the sum of their counts. `ran`: the owners that ran on these sockets.
@@ -45,7 +46,10 @@ pub(super) fn shares<R: Ord>(
         None => None,
     };
     let all: Vec<&SocketWeights> = own.iter().chain(other.iter().flatten()).copied().collect();
-    if other.is_some() && (calibrated.remote.is_empty() || !all.iter().all(|event| event.apart)) {
+    // The counts while a group was off the PMU are estimated from all CPUs of an owner, and what
+    // is local to one socket is remote to the other.
+    let is_of_use = |event: &&SocketWeights| event.apart && !event.is_multiplexed();
+    if other.is_some() && (calibrated.remote.is_empty() || !all.iter().all(is_of_use)) {
         return None;
     }
     if all.iter().any(|event| event.rotated_out) {
@@ -74,6 +78,12 @@ pub(super) fn shares<R: Ord>(
         let mut counted = Counted::of(&own, owner, ran.contains(&owner), local);
         if let Some(other) = &other {
             counted.add_remote(Counted::of(other, owner, false, Accesses::Remote));
+            // All of its accesses may have gone to the other memory.
+            let there = [
+                Counted::of(&own, owner, false, Accesses::Remote),
+                Counted::of(other, owner, false, Accesses::Local),
+            ];
+            counted.ran &= there.iter().all(|it| it.samples == 0);
         }
         match rows.entry(row_of(owner)) {
             Entry::Vacant(row) => {
@@ -99,6 +109,7 @@ struct Counted {
     counts: Option<OwnerCounts>,
     samples: u64,
     time: RunningTime,
+    /// Whether it ran, and its events counted nothing for any memory.
     ran: bool,
 }
 
@@ -111,9 +122,9 @@ impl Counted {
             time: RunningTime::default(),
             ran,
         };
-        let is_in = |event: &&SocketWeights| {
-            event.local.contains_key(&owner) || event.unseen.contains_key(&owner)
-        };
+        // An idle task is unseen for a time of 0, and moves nothing.
+        let is_unseen = |event: &SocketWeights| event.unseen.get(&owner).is_some_and(|it| *it > 0);
+        let is_in = |event: &&SocketWeights| event.local.contains_key(&owner) || is_unseen(event);
         let has_counts = events.iter().any(is_in);
         for event in events {
             let of_accesses = match accesses {
@@ -122,7 +133,9 @@ impl Counted {
             };
             let counted = of_accesses.get(&owner).copied();
             // An owner without a count of any event has counts of 0.
-            let Some(mut weight) = counted.or((!has_counts).then(Weight::default)) else {
+            let is_idle = event.unseen.get(&owner) == Some(&0);
+            let has_none = !has_counts || is_idle;
+            let Some(mut weight) = counted.or(has_none.then(Weight::default)) else {
                 sum.counts = None;
                 continue;
             };

@@ -104,7 +104,7 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
 }
 
 /// The shares by a calibration of the metric's traffic; None if no calibration applies. It never
-/// does on more than two sockets, or where sockets count what they send to the memories of others.
+/// does on more than two sockets, and on two only to metrics of [`crate::catalogue::Metric::is_of_all_sockets`].
 fn calibrated(
     plan: &Plan,
     planned: &PlannedMetric,
@@ -119,14 +119,23 @@ fn calibrated(
     let mut others = sockets(window);
     others.remove(&socket);
     let other = others.pop_first();
-    if !others.is_empty() || planned.metric.from_sockets.is_some() && other.is_some() {
+    if !others.is_empty() || other.is_some() && !planned.metric.is_of_all_sockets() {
         return None;
+    }
+    let mut traffic = traffic.clone();
+    if let Some(other) = other.filter(|_| !planned.metric.io.is_empty()) {
+        // Each socket counts what its devices move, whichever memory they use.
+        let Some(theirs) = sum(&planned.io, window, other) else {
+            return Some(Err(NoShare::NotMeasured));
+        };
+        let elsewhere = traffic.io.max(theirs.count);
+        traffic.skew = traffic.skew.saturating_add(elsewhere);
     }
     let sockets = Sockets { own: socket, other };
     let row_of = |owner| naming.entity(owner);
     let ran = ran(window).map(|(_, owner)| owner);
     let made_on = calibration.made_on;
-    calibrated::shares(calibrated, made_on, weights, sockets, traffic, ran, row_of)
+    calibrated::shares(calibrated, made_on, weights, sockets, &traffic, ran, row_of)
 }
 
 /// The shares by the best weights that cover all CPUs that took part.

@@ -288,6 +288,12 @@ impl Weights {
 }
 
 impl SocketWeights {
+    /// Whether the counts of an owner are an estimate for more than a twentieth of its time.
+    pub(super) fn is_multiplexed(&self) -> bool {
+        let mut all = self.local.values().chain(self.remote.values());
+        all.any(|weight| weight.time.running_ratio() < 0.95)
+    }
+
     /// The weights of local and remote accesses together, and whether a sum overflowed. If the
     /// method cannot distinguish them, `local` has both.
     fn local_and_remote(&self) -> (BTreeMap<Owner, Weight>, bool) {

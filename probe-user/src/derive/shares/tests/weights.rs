@@ -1,7 +1,11 @@
 //! Which weights divide a socket's traffic, and the reasons in place of shares.
 
 use super::*;
-use crate::catalogue::MemoryTraffic;
+use crate::{
+    calibration::{CalibratedTraffic, Pattern},
+    catalogue::MemoryTraffic,
+    join::share::Method,
+};
 
 fn plan_with_sockets(tree: &str, chip: &str, sockets: u32, metric: &str) -> Plan {
     let machine = Hardware {
@@ -139,6 +143,47 @@ fn the_reads_of_two_xeons_are_divided_by_memory() {
             row(metric, 1, "Unattributed", 0),
         ]
     );
+}
+
+/// Cgroup 7 reads 600,000 lines of memory 0 from its own socket, cgroup 8 400,000 from socket 1,
+/// which also has the devices. These may have read either memory.
+#[test]
+fn the_calibrated_reads_of_two_xeons_have_an_error_that_covers_devices() {
+    let mut plan = spr(2, "memory_bandwidth_read");
+    let pattern = |counts: f64| Pattern {
+        name: "read-stream".to_owned(),
+        counts: vec![counts],
+    };
+    plan.calibration.traffics = vec![CalibratedTraffic {
+        metric: "memory_bandwidth_read".to_owned(),
+        events: vec!["dram_reads".to_owned()],
+        spreads: vec![0.001],
+        patterns: vec![pattern(1.0)],
+        remote: vec![pattern(2.0)],
+    }];
+    let errors = |devices: u64| {
+        let uncore = move |event: &str, socket: u32| match event.contains("imc") {
+            true => 500_000,
+            false => u64::from(socket == 1) * devices,
+        };
+        let mut window = window(&plan, &uncore, &[]);
+        let counts = [(0, 7, [600_000, 0]), (1, 8, [1_000_000, 800_000])];
+        add(&mut window, &plan, MemoryTraffic::Reads, &counts);
+        let joined = View::default().join(&plan, &window, None);
+        let of_socket = |shared: &&EntityShares| shared.by_owner.socket == 0;
+        let shared = joined.shares.iter().find(of_socket).unwrap();
+        let shares = shared.by_owner.shares.as_ref().unwrap();
+        assert!(matches!(shares.method, Method::Calibrated(_)), "{shares:?}");
+        [(7, 600_000), (8, 400_000)].map(|(cgroup, lines)| {
+            let share = &shares.owners[&Owner::from(CgroupId(cgroup))];
+            assert!(share.count.abs_diff(lines) < lines / 100, "{share:?}");
+            shares.relative_error(share).unwrap()
+        })
+    };
+    let (without, with) = (errors(0), errors(10_000));
+    for (without, with) in without.into_iter().zip(with) {
+        assert!(without < 0.01 && with > without + 0.005, "{without} {with}");
+    }
 }
 
 /// To which memory a write goes is unknown: it is assumed where its owner reads, else local.

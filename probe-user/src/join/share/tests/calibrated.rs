@@ -187,7 +187,7 @@ fn remote_accesses_are_divided_by_remote_patterns() {
             own,
             other: Some(1 - own),
         };
-        let ran = [2, 3].map(owner).into_iter();
+        let ran = [2, 3, 9].map(owner).into_iter();
         let made_on = MadeOn::ThisMachine;
         let traffic = traffic(measured);
         super::super::calibrated::shares(of, made_on, weights, sockets, &traffic, ran, |it| it)
@@ -203,12 +203,47 @@ fn remote_accesses_are_divided_by_remote_patterns() {
             let share = &found.owners[&owner];
             let error = share.calibrated.all();
             let off = float(share.count.abs_diff(truth));
+            // Owner 2 has no counts for memory 1, since it read only memory 0.
+            assert_eq!(share.why_incomplete, None, "{own}: {owner:?}");
             assert!(
                 off <= error.max(1.0) && error < 0.01 * 4e6,
                 "{own}: {share:?} {truth}"
             );
         }
     }
+    let found = both(&of, &weights, 0, 5_000_000).unwrap().unwrap();
+    let why = found.owners[&owner(9)].why_incomplete;
+    assert_eq!(
+        why,
+        Some(NoShare::NothingCounted),
+        "it ran and has no counts"
+    );
+    // The idle task was not counted for no time.
+    let mut with_idle = weights.clone();
+    for event in &mut with_idle {
+        let own = event.sockets.get_mut(&0).unwrap();
+        own.unseen = unseen(&[(8, 0)]);
+        let other = event.sockets.get_mut(&1).unwrap();
+        other.local.insert(owner(8), Weight::default());
+        other.remote.insert(owner(8), Weight::default());
+    }
+    assert_eq!(
+        both(&of, &with_idle, 0, 10_000_000),
+        Some(Err(NoShare::Unexplained))
+    );
+    // Multiplexed counts are partly those of the other socket.
+    let mut in_turns = weights.clone();
+    let weight = in_turns[0]
+        .sockets
+        .get_mut(&0)
+        .unwrap()
+        .local
+        .get_mut(&owner(2));
+    weight.unwrap().time = RunningTime {
+        enabled: 10,
+        running: 5,
+    };
+    assert_eq!(both(&of, &in_turns, 0, 5_000_000), None);
     // An owner that was not counted on the other socket may have moved anything.
     let mut some = weights.clone();
     for event in &mut some {
