@@ -12,6 +12,10 @@ use probe_user::{
     calibration::{Calibration, Pattern},
     machine::Machine,
 };
+use rustix::{
+    process::Pid,
+    thread::{CpuSet, sched_setaffinity},
+};
 use serde_json::Value;
 use test_harness::{Load, TestCgroup, machine, on_cpu, pmuscope};
 
@@ -27,7 +31,7 @@ const NO_TRAFFIC: [&str; 3] = [
     "uncore_cha_* 0xc8f3fe00000435",
     "uncore_cha_* 0xcd43fe00000435",
 ];
-/// OCR.READS_TO_CORE of the local and of the remote memory: config and config1.
+/// `OCR.READS_TO_CORE` of the local and of the remote memory: config and config1.
 const READS: [&str; 2] = ["0x12a 0x70c004477", "0x12a 0x730004477"];
 /// The counts of [`READS`] for each read of that memory.
 const COUNTS: [u64; 2] = [1, 2];
@@ -52,8 +56,9 @@ fn use_memory(pmu: &TestPmu, memory: Memory) {
     }
 }
 
-/// Runs the calibration on CPU 0. The test PMU does not see what a kernel does, so CPU 1 sets what
-/// it counts for each kernel.
+/// Runs the calibration, whose kernels run on CPU 0. The test PMU does not see what a kernel does,
+/// so this sets what it counts for each. Both programs stay on CPU 1, where they add no traffic to
+/// that of the kernels.
 fn calibrate(pmu: &TestPmu, kernels: &TestCgroup, file: &str) {
     let mut command = pmuscope();
     command.args([
@@ -66,14 +71,19 @@ fn calibrate(pmu: &TestPmu, kernels: &TestCgroup, file: &str) {
         "-o",
         file,
     ]);
-    command.args(["--size", "4M", "--time", "350ms"]);
+    command.args(["--size", "4M", "--time", "200ms"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = on_cpu(0, || command.spawn().unwrap());
+    let mut child = command.spawn().unwrap();
     kernels.adopt(child.id());
+    let pid = Pid::from_child(&child);
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
         println!("{line}");
         if line.contains(" on ") {
+            // It has read which CPUs it may use.
+            let mut other_cpu = CpuSet::new();
+            other_cpu.set(1);
+            sched_setaffinity(Some(pid), &other_cpu).unwrap();
             let memory = match (line.contains("cached-read"), line.contains(", remote")) {
                 (true, _) => Memory::None,
                 (false, true) => Memory::Remote,
@@ -114,7 +124,7 @@ fn remote_accesses_have_their_container() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("calibration.toml");
     let file = file.to_str().unwrap();
-    on_cpu(1, || calibrate(&pmu, &kernels, file));
+    calibrate(&pmu, &kernels, file);
     let read = Calibration::read(Path::new(file), &Machine::this()).unwrap();
     let [traffic] = &read.traffics[..] else {
         panic!("{read:?}")
