@@ -44,5 +44,4 @@ mod spe_losses;
 mod spe_support;
 mod testpmu;
 mod turns;
-mod two_sockets;
 mod uncore;

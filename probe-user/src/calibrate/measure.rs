@@ -78,10 +78,16 @@ pub fn calibrate(
         let reason = undivided.into_iter().next();
         return Err(reason.unwrap_or(CalibrateError::NothingToCalibrate));
     }
-    // Events of other metrics would take counters from these.
-    let names = usable.into_iter().map(|metric| metric.name).collect();
-    let plan = plan(machine, options, names)?;
-    let (metrics, _) = metrics(&plan, &places);
+    let (plan, metrics) = match usable.len() == wanted.metrics.list.len() {
+        true => (wanted, usable),
+        // Events of the other metrics would take counters from these.
+        false => {
+            let names = usable.into_iter().map(|metric| metric.name).collect();
+            let plan = plan(machine, options, names)?;
+            let (metrics, _) = metrics(&plan, &places);
+            (plan, metrics)
+        }
+    };
     let config = Config {
         plan: plan.clone(),
         ..Config::default()

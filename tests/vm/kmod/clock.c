@@ -35,7 +35,7 @@ void tp_box_time(struct tp_box *box, u64 *t, u64 *w)
 		return;
 	now = box->latch ?: tp_mono();
 	*t += since(now, box->t_since);
-	*w += tp_oncpu_weighted(&box->tasks, now) - box->w_since;
+	*w += tp_oncpu_weighted(&box->cpus, now) - box->w_since;
 }
 
 /* The core PMU's clock stops while the idle task runs. */
@@ -49,28 +49,8 @@ void tp_box_idle(struct tp_box *box, bool idle)
 			tp_box_time(box, &box->t, &box->w);
 		box->idle = idle;
 		box->t_since = box->latch ?: tp_mono();
-		box->w_since = tp_oncpu_weighted(&box->tasks, box->t_since);
+		box->w_since = tp_oncpu_weighted(&box->cpus, box->t_since);
 	}
-	raw_spin_unlock_irqrestore(&box->lock, flags);
-}
-
-/* From now on the box has the weighted task time of its own CPUs, or of all others. */
-void tp_box_far(struct tp_box *box, bool far)
-{
-	unsigned long flags;
-	u64 latch;
-
-	raw_spin_lock_irqsave(&box->lock, flags);
-	latch = box->latch;
-	box->latch = latch ?: tp_mono();
-	tp_box_time(box, &box->t, &box->w);
-	if (far)
-		cpumask_andnot(&box->tasks, cpu_possible_mask, &box->cpus);
-	else
-		cpumask_copy(&box->tasks, &box->cpus);
-	box->t_since = box->latch;
-	box->w_since = tp_oncpu_weighted(&box->tasks, box->latch);
-	box->latch = latch;
 	raw_spin_unlock_irqrestore(&box->lock, flags);
 }
 

@@ -7,8 +7,6 @@
  *   taskrate PMU CONFIG CONFIG1 CONFIG2 PER_MS [BOX]  ... of weighted task time
  *   add PMU CONFIG CONFIG1 CONFIG2 N [BOX]            N counts, now, exactly
  *   watch tgid|cgroup ID WEIGHT     account a process or cgroup; weight may be 0
- *   far 0|1                         uncore: 1: a socket's counts follow the tasks on the
- *                                   CPUs of all other sockets, as if these used its memory
  *   unwatch                         forget all watched ones and their times
  *   vanish PMU                      remove its directory and stop its events
  *   split PERMILLE                  core PMU: user part of every count
@@ -71,16 +69,6 @@ static int apply(enum verb verb, const char *pmu, const u64 config[3], u64 n, in
 	return err;
 }
 
-static void far(bool on)
-{
-	struct tp_pmu *p;
-	unsigned int i;
-
-	list_for_each_entry(p, &tp_pmus, node)
-		for (i = 0; p->row->layout != TP_PER_CPU && i < p->nr_boxes; i++)
-			tp_box_far(&p->boxes[i], on);
-}
-
 static int command(char *line)
 {
 	char verb[16], word[48];
@@ -110,12 +98,6 @@ static int command(char *line)
 			if (glob_match(word, p->name))
 				return tp_vanish(p);
 		return -ENODEV;
-	}
-	if (!strcmp(verb, "far")) {
-		if (sscanf(line, "%lli", &n) != 1 || n > 1)
-			return -EINVAL;
-		far(n);
-		return 0;
 	}
 	if (!strcmp(verb, "split") || !strcmp(verb, "idle")) {
 		if (sscanf(line, "%lli", &n) != 1)

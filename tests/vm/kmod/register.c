@@ -45,9 +45,8 @@ static void init_boxes(struct tp_pmu *p)
 			if (box->cpu < 0 && cpu_online(cpu))
 				box->cpu = cpu;
 		}
-		cpumask_copy(&box->tasks, &box->cpus);
 		box->t_since = tp_mono();
-		box->w_since = tp_oncpu_weighted(&box->tasks, box->t_since);
+		box->w_since = tp_oncpu_weighted(&box->cpus, box->t_since);
 	}
 }
 

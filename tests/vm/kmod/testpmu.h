@@ -112,7 +112,6 @@ struct tp_box {
 	int socket;
 	int cpu;		/* the CPU that reads the box's events; -1: none is online */
 	cpumask_t cpus;
-	cpumask_t tasks;	/* the CPUs whose weighted task time it has */
 	/* The box's time in ns and its weighted task time in weight x ns. */
 	u64 t, t_since;
 	u64 w, w_since;
@@ -187,7 +186,6 @@ u64 tp_mono(void);
 void tp_value_update(struct tp_box *box, struct tp_value *v);
 void tp_box_time(struct tp_box *box, u64 *t, u64 *w);
 void tp_box_idle(struct tp_box *box, bool idle);		/* takes the lock */
-void tp_box_far(struct tp_box *box, bool far);			/* takes the lock */
 void tp_box_latch(struct tp_box *box, u32 reason, u64 now);	/* takes the lock */
 void tp_box_unlatch(struct tp_box *box, u32 reason);		/* takes the lock */
 bool tp_fits(const u64 *masks, unsigned int n);

@@ -43,8 +43,6 @@ pub(super) struct Boot {
     pub(super) icount_shift: Option<u8>,
     /// Number of CPUs. Each is on its own socket, so that uncore PMUs have two.
     pub(super) cpus: u8,
-    /// Whether each CPU has a NUMA node of its own. Otherwise there is one node.
-    pub(super) numa: bool,
     /// Whether arm64 CPUs have QEMU's own PMU. Without it the test PMU is the only core PMU.
     pub(super) pmu: bool,
     /// Further kernel parameters.
@@ -66,7 +64,6 @@ const ARM64: Boot = Boot {
     firmware: Firmware::Default,
     icount_shift: None,
     cpus: 2,
-    numa: false,
     pmu: true,
     append: "",
     // Servers load the SPE driver by themselves; the guest has no such device.
@@ -145,7 +142,6 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "amd64-6.12",
         ci: true,
         series: "6.12",
-        numa: true,
         append: "preempt=full",
         ..AMD64_EXACT
     },

@@ -75,15 +75,6 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
     }
     let cpus = format!("{0},sockets={0}", boot.cpus);
     qemu.args(["-smp", &cpus, "-m", "2G", "-nodefaults", "-display", "none"]);
-    let nodes = if boot.numa { boot.cpus } else { 0 };
-    for node in 0..nodes {
-        let megabytes = 2048 / u32::from(nodes);
-        qemu.arg("-object").arg(format!(
-            "memory-backend-ram,id=node{node},size={megabytes}M"
-        ));
-        qemu.arg("-numa")
-            .arg(format!("node,nodeid={node},cpus={node},memdev=node{node}"));
-    }
     qemu.arg("-no-reboot");
     qemu.arg("-kernel")
         .arg(kernel)

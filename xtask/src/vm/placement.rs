@@ -33,8 +33,6 @@ pub(super) enum Needs {
     /// Two CPUs, and the test PMU as the only core PMU. Comparisons with a clock are exact if the
     /// clock counts instructions, else they have a wide bound.
     TestPmusAlone,
-    /// As [`Needs::TestPmusAlone`], and each CPU has a NUMA node of its own.
-    TwoNodes,
     /// As [`Needs::TestPmusAlone`], with a clock that counts instructions, on arm64.
     ExactArm,
     /// A PMU that counts each instruction.
@@ -200,12 +198,6 @@ pub(super) const GROUPS: &[Group] = &[
             "turns::",
         ],
     },
-    Group {
-        binary: "vm",
-        runs: Runs::In(&["amd64-6.12"]),
-        needs: Needs::TwoNodes,
-        tests: &["two_sockets::"],
-    },
     // These take two minutes.
     Group {
         binary: "vm",
@@ -290,7 +282,6 @@ impl Needs {
             Self::TwoCpus => has_two_cpus,
             Self::RunningClock => has_two_cpus && boot.controllers && !counts_instructions,
             Self::TestPmusAlone => test_pmus_alone,
-            Self::TwoNodes => test_pmus_alone && boot.numa,
             Self::ExactArm => test_pmus_alone && counts_instructions && boot.arch == Arch::Arm64,
             Self::CountedInstructions => counts_instructions && !has_two_cpus,
         }
