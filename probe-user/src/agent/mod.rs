@@ -161,8 +161,8 @@ pub fn run(options: Options) -> Result<(), AgentError> {
     main.block_on(serve(options, config, signals, saving))
 }
 
-/// Ends this process [`SHUTDOWN_TIMEOUT`] after a signal, whatever its other threads wait for, or at
-/// the end of the save that is then in progress.
+/// Ends this process [`SHUTDOWN_TIMEOUT`] after a signal, whatever its other threads wait for, or
+/// at the end of the save that is then in progress.
 async fn exit_in_time(mut signals: Signals, mut saves: watch::Receiver<bool>) {
     tokio::select! {
         _ = signals.terminate.recv() => {}

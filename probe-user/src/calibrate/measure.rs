@@ -189,8 +189,8 @@ struct Measurement<'a> {
 type ByMetric = Vec<KernelRuns>;
 
 impl Measurement<'_> {
-    /// Runs every kernel on one CPU and on all CPUs, with the memory of each place. Returns the runs
-    /// by place.
+    /// Runs every kernel on one CPU and on all CPUs, with the memory of each place. Returns the
+    /// runs by place.
     fn run_kernels(
         &mut self,
         machine: &Machine,
@@ -267,8 +267,8 @@ impl Measurement<'_> {
         Ok((0..self.metrics.len()).map(of_metric).collect())
     }
 
-    /// Waits for the time of a measurement. Meanwhile groups of counters take turns, if the events do
-    /// not fit at one time.
+    /// Waits for the time of a measurement. Meanwhile groups of counters take turns, if the events
+    /// do not fit at one time.
     fn wait(&mut self) -> Result<(), CalibrateError> {
         let end = Instant::now() + self.options.time;
         loop {

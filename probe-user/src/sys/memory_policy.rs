@@ -18,7 +18,7 @@ pub(crate) fn bind_to_nodes(nodes: &[u32]) -> io::Result<()> {
     for node in nodes {
         mask[*node as usize / BITS] |= 1 << (*node as usize % BITS);
     }
-    // The kernel reads one bit fewer than it is told.
+    // The kernel reads `bits - 1` bits.
     let bits = words * BITS + 1;
     // SAFETY: `mask` has `bits - 1` bits, and the kernel only reads it.
     let result = unsafe {

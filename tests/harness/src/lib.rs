@@ -127,8 +127,8 @@ pub fn assert_within(what: &str, counted: u64, expected: u64, percent: f64) {
     );
 }
 
-/// Whether this is a guest of CI. Tests repeat rare events there less often than on this machine and
-/// in guests of `cargo xtask vm --all`.
+/// Whether this is a guest of CI. Tests repeat rare events there less often than on this machine
+/// and in guests of `cargo xtask vm --all`.
 pub fn is_guest_of_ci() -> bool {
     env::var_os("PMUSCOPE_VM_ALL").is_some_and(|all| all.is_empty())
 }

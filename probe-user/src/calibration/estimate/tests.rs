@@ -6,7 +6,7 @@ mod coverage;
 use test_support::Random;
 
 use self::coverage::{
-    Coverage, Kind, RUNS, TrueWindow, counts, draw, local, normal, one_event, patterns,
+    Coverage, Kind, RUNS, TrueWindow, counts, draw, local, normal, one_event, only_event, patterns,
     three_owners,
 };
 use super::*;
@@ -303,22 +303,12 @@ fn two_sockets(mut calibrated: CalibratedTraffic) -> CalibratedTraffic {
     calibrated
 }
 
-/// One event that counts each line of memory, prefetched ones too, as `OCR.READS_TO_CORE` does.
-fn lines_of_memory() -> CalibratedTraffic {
-    let mut calibrated = patterns();
-    calibrated.events.remove(0);
-    calibrated.spreads.remove(0);
-    for pattern in &mut calibrated.patterns {
-        pattern.counts.remove(0);
-    }
-    calibrated
-}
-
 /// Each owner runs on both sockets, with other patterns on each.
 #[test]
 fn errors_cover_accesses_from_two_sockets() {
     for (what, calibrated, least) in [
-        ("lines", lines_of_memory(), 2 * RUNS),
+        // An event that counts each line, prefetched ones too, as `OCR.READS_TO_CORE` does.
+        ("lines", only_event(1), 2 * RUNS),
         ("misses", one_event(), 0),
         ("both", patterns(), 2 * RUNS),
     ] {

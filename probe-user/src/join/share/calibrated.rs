@@ -75,15 +75,12 @@ pub(super) fn shares<R: Ord>(
     };
     let mut rows: BTreeMap<R, (Owner, Counted)> = BTreeMap::new();
     for owner in owners {
-        let mut counted = Counted::of(&own, owner, ran.contains(&owner), local);
+        // All of its accesses may have gone to the other memory.
+        let has_counted = all.iter().any(|event| event.has_counted(owner));
+        let ran = ran.contains(&owner) && !has_counted;
+        let mut counted = Counted::of(&own, owner, ran, local);
         if let Some(other) = &other {
             counted.add_remote(Counted::of(other, owner, false, Accesses::Remote));
-            // All of its accesses may have gone to the other memory.
-            let there = [
-                Counted::of(&own, owner, false, Accesses::Remote),
-                Counted::of(other, owner, false, Accesses::Local),
-            ];
-            counted.ran &= there.iter().all(|it| it.samples == 0);
         }
         match rows.entry(row_of(owner)) {
             Entry::Vacant(row) => {

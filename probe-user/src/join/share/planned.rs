@@ -104,7 +104,8 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
 }
 
 /// The shares by a calibration of the metric's traffic; None if no calibration applies. It never
-/// does on more than two sockets, and on two only to metrics of [`crate::catalogue::Metric::is_of_all_sockets`].
+/// does on more than two sockets, and on two only to metrics of the traffic of all sockets
+/// ([`crate::catalogue::Metric::is_of_all_sockets`]).
 fn calibrated(
     plan: &Plan,
     planned: &PlannedMetric,

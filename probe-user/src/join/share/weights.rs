@@ -167,11 +167,8 @@ impl Weights {
 
     /// Whether any accesses of an owner on a socket were counted.
     pub(super) fn has_counted(&self, socket: u32, owner: Owner) -> bool {
-        let has_samples = |weights: &BTreeMap<Owner, Weight>| {
-            weights.get(&owner).is_some_and(|weight| weight.samples > 0)
-        };
         let of_socket = self.sockets.get(&socket);
-        of_socket.is_some_and(|weights| has_samples(&weights.local) || has_samples(&weights.remote))
+        of_socket.is_some_and(|weights| weights.has_counted(owner))
     }
 
     /// Divides the traffic to the memory of a socket if the CPUs of two sockets caused it and the
@@ -288,6 +285,13 @@ impl Weights {
 }
 
 impl SocketWeights {
+    /// Whether any accesses of an owner were counted.
+    pub(super) fn has_counted(&self, owner: Owner) -> bool {
+        let both = [&self.local, &self.remote].into_iter();
+        let mut weights = both.filter_map(|weights| weights.get(&owner));
+        weights.any(|weight| weight.samples > 0)
+    }
+
     /// Whether the counts of an owner are an estimate for more than a twentieth of its time.
     pub(super) fn is_multiplexed(&self) -> bool {
         let mut all = self.local.values().chain(self.remote.values());

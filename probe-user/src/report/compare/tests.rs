@@ -207,18 +207,25 @@ fn a_doubling_is_first_and_has_a_star() {
     }
 }
 
+/// A value of container `at` whose mean differs by `shift`.
+fn shifted(at: usize, shift: f64) -> ComparedValue {
+    let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
+    let b = a.map(|value| value + shift);
+    value(at, &series(&a, 0.0), &series(&b, 0.0))
+}
+
+/// Twenty values, of which the first differs more than the others, and not enough for a star.
+fn slight_differences() -> Vec<ComparedValue> {
+    let slight = shifted(0, 0.15);
+    assert!((0.0005..0.005).contains(&slight.test().unwrap().p));
+    let others = (1..20).map(|at| shifted(at, 0.01));
+    std::iter::once(slight).chain(others).collect()
+}
+
 /// Differences of the machine do not lower the bar for containers.
 #[test]
 fn differences_of_the_machine_do_not_change_the_level_of_containers() {
-    let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
-    let shifted = |at, shift: f64| {
-        let b = a.map(|value| value + shift);
-        value(at, &series(&a, 0.0), &series(&b, 0.0))
-    };
-    let slight = shifted(0, 0.15);
-    assert!((0.0005..0.005).contains(&slight.test().unwrap().p));
-    let mut all = vec![slight];
-    all.extend((1..20).map(|at| shifted(at, 0.01)));
+    let mut all = slight_differences();
     all.extend((20..40).map(|at| ComparedValue {
         subject: subject("system", "system", None),
         ..shifted(at, 1.0)
@@ -232,15 +239,7 @@ fn differences_of_the_machine_do_not_change_the_level_of_containers() {
 /// A difference of constants needs no test, so it does not lower the bar for other values.
 #[test]
 fn constants_do_not_change_the_level() {
-    let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
-    let shifted = |at, shift: f64| {
-        let b = a.map(|value| value + shift);
-        value(at, &series(&a, 0.0), &series(&b, 0.0))
-    };
-    let slight = shifted(0, 0.15);
-    assert!((0.0005..0.005).contains(&slight.test().unwrap().p));
-    let mut all = vec![slight];
-    all.extend((1..20).map(|at| shifted(at, 0.01)));
+    let mut all = slight_differences();
     let limit = |bytes| series(&[bytes; 8], 0.0);
     all.extend((20..60).map(|at| value(at, &limit(1.0), &limit(2.0))));
     choose(&mut all);

@@ -30,11 +30,16 @@ pub(super) fn patterns() -> CalibratedTraffic {
 
 /// The same with the first event only.
 pub(super) fn one_event() -> CalibratedTraffic {
+    only_event(0)
+}
+
+/// The same with one event only.
+pub(super) fn only_event(at: usize) -> CalibratedTraffic {
     let mut calibrated = patterns();
-    calibrated.events.truncate(1);
-    calibrated.spreads.truncate(1);
+    calibrated.events = vec![calibrated.events.swap_remove(at)];
+    calibrated.spreads = vec![calibrated.spreads[at]];
     for pattern in &mut calibrated.patterns {
-        pattern.counts.truncate(1);
+        pattern.counts = vec![pattern.counts[at]];
     }
     calibrated
 }
