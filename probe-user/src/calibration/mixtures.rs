@@ -27,7 +27,7 @@ pub(super) struct MixtureRange {
 }
 
 impl MixtureRange {
-    /// The range of what two mixtures move together.
+    /// The range of the sum of two mixtures.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             low: self.low + other.low,

@@ -11,7 +11,7 @@ use crate::{
 pub(crate) struct ProcessCounts {
     /// Map calls that were repeated because the map was busy.
     pub(super) map_retries: u64,
-    /// Statistics of asking runtimes for names; None if nobody asks.
+    /// Counts of requests for names to runtimes; None without a resolver.
     pub(super) names: Option<ResolverHealth>,
 }
 

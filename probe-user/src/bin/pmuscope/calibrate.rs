@@ -23,7 +23,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     /// Measure the events that divide memory traffic among containers: loops of known traffic run
-    /// for about two minutes (with two sockets four), on a machine that does nothing else
+    /// for two minutes, or four with two sockets, on a machine that does nothing else
     Shares(SharesArgs),
 }
 

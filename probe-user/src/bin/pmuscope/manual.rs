@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, command: Command) -> Result<ExitCode> {
 
 /// A command and its subcommands as their pages show them: with all options that `--help` shows.
 fn documented(command: Command) -> Command {
-    // clap_mangen takes a text that `-h` leaves out for one that the page leaves out.
+    // clap_mangen leaves out texts that `-h` leaves out.
     fn with_all_texts(command: Command) -> Command {
         let command = command.mut_args(|arg| arg.hide_short_help(false));
         command.mut_subcommands(with_all_texts)

@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// What a group needs whose first events are constrained.
+    /// The need of a group. Its first events are constrained.
     fn need(pmu: &str, constrained: &[u64], others: usize, spare: usize) -> Need {
         let configs = constrained.iter().copied();
         let count = constrained.len() + others;

@@ -43,7 +43,7 @@ impl ScannedFiles {
         self.known.insert((data.dev(), data.ino()), None);
     }
 
-    /// Lets a file that was not searched after all be searched again.
+    /// Forgets that a file was searched, so that it is searched again.
     pub(super) fn forget(&mut self, data: &Metadata) {
         self.known.remove(&(data.dev(), data.ino()));
     }
